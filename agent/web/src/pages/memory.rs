@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use evictscope_records::Record;
-use evictscope_telemetry::{MemoryPart, MemoryParts, Moment, Timeline};
+use evictscope_telemetry::{MemoryPart, MemoryParts, Timeline};
 use maud::{Markup, html};
 
-use super::text::{grouped, head, or_unknown, percent, round, size};
+use super::text::{grouped, head, or_unknown, round, size};
 use crate::exported::ExportedServer;
 
 /// What a server's memory is compared with: what it was so long ago.
@@ -16,8 +16,9 @@ const AGO: Duration = Duration::from_secs(60);
 /// Shows what the memory of a server is made of, and was a minute ago.
 pub fn of_server(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
     let Some(now) = server.memory_parts() else { return html! {} };
-    let samples = timeline.map(|timeline| timeline.samples(server.since_1970));
-    let moments: Vec<Moment> = samples.into_iter().flatten().filter(|moment| moment.memory.is_some()).collect();
+    let mut moments =
+        timeline.map_or_else(Vec::new, |timeline| timeline.moments(Duration::ZERO, Duration::MAX, server.since_1970));
+    moments.retain(|moment| moment.memory.is_some());
     let last = moments.last().map(|last| last.at).unwrap_or_default();
     let before = moments.iter().find(|moment| moment.at + AGO >= last);
     let ago = format!("{} ago", round(before.map_or(AGO, |before| last.saturating_sub(before.at))));
@@ -49,21 +50,21 @@ fn table([then_name, now_name]: [&str; 2], then: &MemoryParts, now: &MemoryParts
     html! {
         div.scroll {
             table {
-                (head([("Part", false), (then_name, true), (now_name, true), ("Share", true)]))
+                (head([("Part", false), (then_name, true), (now_name, true), ("Grew by", true)]))
                 tbody {
                     @for part in parts {
                         tr {
                             td { (title(part)) }
                             td.number { (or_unknown(then_of(part), size)) }
                             td.number { (or_unknown(now.get(part), size)) }
-                            td.number { (or_unknown(now.get(part), |bytes| percent(bytes as f64 / now.used.max(1) as f64))) }
+                            td.number { (grown(then_of(part), now.get(part))) }
                         }
                     }
                     tr {
                         td { strong { "used_memory" } }
                         td.number { (or_unknown(Some(then.used).filter(|used| *used > 0), size)) }
                         td.number { (size(now.used)) }
-                        td {}
+                        td.number { (grown(Some(then.used).filter(|used| *used > 0), Some(now.used))) }
                     }
                 }
             }
@@ -83,6 +84,14 @@ fn table([then_name, now_name]: [&str; 2], then: &MemoryParts, now: &MemoryParts
             }
         }
     }
+}
+
+/// Says by how much a part grew, if it did.
+fn grown(then: Option<u64>, now: Option<u64>) -> String {
+    then.zip(now)
+        .and_then(|(then, now)| now.checked_sub(then))
+        .filter(|grown| *grown > 0)
+        .map_or_else(String::new, size)
 }
 
 fn title(part: MemoryPart) -> &'static str {
