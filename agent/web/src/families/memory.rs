@@ -1,9 +1,9 @@
 //! The families about memory: its limit, client buffers, and what is evicted.
 //!
-//! Second observers: `used_memory`, `maxmemory`, `used_memory_*`, `mem_*` and `mem_not_counted_for_evict` of `INFO`, `mem_reported` and
-//! `overhead` at each evicting call, `role` of `INFO`, and for the forecast what then happens. `mem_reported` is
-//! watched (`BrokenInvariant::Allocator`); tests compare the others. That of the candidate is `OBJECT IDLETIME` or
-//! `PTTL` of its key, in a test alone.
+//! Second observers: `used_memory`, `maxmemory`, `used_memory_*`, `mem_*` and `mem_not_counted_for_evict` of `INFO`,
+//! `mem_reported` and `overhead` at each evicting call, `role` of `INFO`, and for the forecast what then happens.
+//! `mem_reported` is watched (`BrokenInvariant::Allocator`); tests compare the others. That of the candidate is `OBJECT
+//! IDLETIME` or `PTTL` of its key, in a test alone.
 
 use std::time::Duration;
 
