@@ -20,7 +20,7 @@ use crate::keys::{Databases, Dict, KeyspaceLayout, Memory, Walk};
 /// The shortest time between two readings; and while the server evicts, or requests wait.
 const INTERVAL: Duration = Duration::from_millis(990);
 const PRESSING_INTERVAL: Duration = Duration::from_millis(250);
-/// The shortest time between two searches for the databases.
+/// The same between two searches for the databases, and two readings of all tables of a server that stays calm.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 /// Bytes of an entry of a hash table, of a node of a list, of a node of a radix tree, and of a pointer.
 const ENTRY: u64 = 24;
@@ -30,12 +30,24 @@ const POINTER: u64 = 8;
 /// Where a `replBacklog` has the pointer to its index.
 const INDEX: u64 = 16;
 
+/// What a server does at a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Hardly anything.
+    Calm,
+    Usual,
+    /// It evicts, or requests wait.
+    Pressing,
+}
+
 /// Reads them, again and again.
 #[derive(Default)]
 pub struct PartsReader {
     /// The databases, once they were found; and when they were last searched for.
     databases: Option<Databases>,
     searched: Duration,
+    /// The bytes of all tables and how many keys there were, of a server that has been calm since; and when.
+    calm: Option<(Duration, (u64, u64))>,
     /// When it last read, and for how long it does not from then on.
     begun: Duration,
     pause: Duration,
@@ -50,15 +62,23 @@ impl PartsReader {
         members: &MemberValues,
         plan: &ProbePlan,
         load_bias: u64,
-        is_pressing: bool,
+        activity: Activity,
     ) -> Option<MemoryParts> {
-        let interval = if is_pressing { PRESSING_INTERVAL } else { INTERVAL };
+        if activity != Activity::Calm {
+            self.calm = None;
+        }
+        let interval = if activity == Activity::Pressing { PRESSING_INTERVAL } else { INTERVAL };
         if at.saturating_sub(self.begun) < interval.max(self.pause) {
             return None;
         }
         self.begun = at;
         let source = Source { memory, members, plan, load_bias, layout: KeyspaceLayout::of(&plan.identity).ok() };
-        let parts = source.parts(self.tables(at, &source));
+        let known = self.calm.filter(|(read, _)| at.saturating_sub(*read) < SEARCH_INTERVAL).map(|(_, tables)| tables);
+        let tables = known.or_else(|| self.tables(at, &source));
+        if known.is_none() && activity == Activity::Calm {
+            self.calm = tables.map(|tables| (at, tables));
+        }
+        let parts = source.parts(tables);
         // What took long is done the less often.
         self.pause = REST * monotonic().saturating_sub(at);
         parts

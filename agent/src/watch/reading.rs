@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::expired::{ExpiredKeys, REST};
 use super::lookout::{Lookout, MainThread};
-use super::memory_parts::PartsReader;
+use super::memory_parts::{Activity, PartsReader};
 use super::{not_counted, refusals};
 use crate::clock::{monotonic, since_1970};
 use crate::keys::{self, Memory, Walk};
@@ -151,9 +151,13 @@ impl ServerReader {
         let is_calm = may_be_calm && self.is_calm();
         let not_counted =
             members.as_ref().and_then(|members| not_counted::read(&memory, members, &self.plan, self.load_bias));
-        let parts = members
-            .as_ref()
-            .and_then(|members| self.parts.read(at, &memory, members, &self.plan, self.load_bias, !may_be_calm));
+        let activity = match (is_calm, may_be_calm) {
+            (true, _) => Activity::Calm,
+            (false, true) => Activity::Usual,
+            (false, false) => Activity::Pressing,
+        };
+        let parts = (members.as_ref())
+            .and_then(|members| self.parts.read(at, &memory, members, &self.plan, self.load_bias, activity));
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,

@@ -109,3 +109,36 @@ fn title(part: MemoryPart) -> &'static str {
         MemoryPart::Rest => "keys and values, and what is not accounted for",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use evictscope_records::fixture::burst_record;
+    use evictscope_telemetry::{MemoryPart, MemoryParts, Moment};
+
+    use super::of_record;
+
+    #[test]
+    fn a_record_shows_what_each_part_was_before_and_at_most() {
+        let mut record = burst_record();
+        assert_eq!(of_record(&record).into_string(), "", "older agents did not read it");
+        record.moments = [(0, 10), (1, 90), (2, 40)]
+            .into_iter()
+            .map(|(second, scripts)| Moment {
+                at: Duration::from_micros(record.began_us + second * 1_000_000)
+                    .saturating_sub(Duration::from_micros(1)),
+                memory: Some(MemoryParts::new(100 << 10, [(MemoryPart::Scripts, Some(scripts << 10))])),
+                ..Moment::default()
+            })
+            .collect();
+        let page = of_record(&record).into_string().replace("<td class=\"number\">", "<td>");
+        for row in [
+            "scripts of EVAL</td><td>10.0 KiB</td><td>90.0 KiB</td><td>80.0 KiB</td>",
+            "keys and values, and what is not accounted for</td><td>90.0 KiB</td><td>60.0 KiB</td><td></td>",
+            "buffers of replicas</td><td>not known</td><td>not known</td><td></td>",
+        ] {
+            assert!(page.contains(row), "{page}");
+        }
+    }
+}
