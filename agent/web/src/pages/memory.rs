@@ -13,6 +13,10 @@ use crate::exported::ExportedServer;
 /// What a server's memory is compared with: what it was so long ago.
 const AGO: Duration = Duration::from_secs(60);
 
+/// What the tracking table takes for each key, and for each client that may have it, bytes. Tried with 100,000 keys and
+/// one to three clients of Redis 6.2 to 8.2 and Valkey 9.1: 0.8 to 1.3 times what was then seen.
+const OF_TRACKED: [u64; 2] = [50, 60];
+
 /// Shows what the memory of a server is made of, and was a minute ago.
 pub fn of_server(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
     let Some(now) = server.memory_parts() else { return html! {} };
@@ -75,12 +79,14 @@ fn table([then_name, now_name]: [&str; 2], then: &MemoryParts, now: &MemoryParts
             @for (name, then, now) in [
                 ("Keys", then.keys, now.keys),
                 ("Keys in the tracking table", then.tracked_keys, now.tracked_keys),
-                ("Clients of these, in all", then.tracked_items, now.tracked_items),
                 ("Values to be freed lazily", then.being_freed, now.being_freed),
             ] {
                 @if let Some(now) = now.filter(|now| *now > 0 || then > Some(0)) {
                     (name) ": " @if let Some(then) = then { (grouped(then)) " → " } (grouped(now)) ". "
                 }
+            }
+            @if let (Some(keys @ 1..), Some(clients)) = (now.tracked_keys, now.tracked_items) {
+                "By estimate, the tracking table takes " (size(keys.saturating_mul(OF_TRACKED[0]).saturating_add(clients.saturating_mul(OF_TRACKED[1])))) ". "
             }
         }
     }
