@@ -13,6 +13,9 @@ use crate::exported::ExportedServer;
 /// What a server's memory is compared with: what it was so long ago.
 const AGO: Duration = Duration::from_secs(60);
 
+/// Less growth is not worth a sentence, bytes.
+const MUCH: u64 = 1 << 20;
+
 /// What the tracking table takes for each key, and for each client that may have it, bytes. Tried with 100,000 keys and
 /// one to three clients of Redis 6.2 to 8.2 and Valkey 9.1: 0.8 to 1.3 times what was then seen.
 const OF_TRACKED: [u64; 2] = [50, 60];
@@ -51,7 +54,10 @@ fn table([then_name, now_name]: [&str; 2], then: &MemoryParts, now: &MemoryParts
     let mut parts: Vec<_> = MemoryPart::ALL.into_iter().filter(is_there).collect();
     parts.sort_by_key(|part| Reverse(now.get(*part)));
     let then_of = |part| Some(then).filter(|then| then.used > 0)?.get(part);
+    let growth = |part: &MemoryPart| Some((*part, now.get(*part)?.checked_sub(then_of(*part)?)?));
+    let grew_most = parts.iter().filter_map(growth).max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes >= MUCH);
     html! {
+        @if let Some((part, bytes)) = grew_most { p { "Most grew: " strong { (title(part)) } ", by " (size(bytes)) "." } }
         div.scroll {
             table {
                 (head([("Part", false), (then_name, true), (now_name, true), ("Grew by", true)]))
@@ -134,14 +140,15 @@ mod tests {
             .map(|(second, scripts)| Moment {
                 at: Duration::from_micros(record.began_us + second * 1_000_000)
                     .saturating_sub(Duration::from_micros(1)),
-                memory: Some(MemoryParts::new(100 << 10, [(MemoryPart::Scripts, Some(scripts << 10))])),
+                memory: Some(MemoryParts::new(100 << 20, [(MemoryPart::Scripts, Some(scripts << 20))])),
                 ..Moment::default()
             })
             .collect();
         let page = of_record(&record).into_string().replace("<td class=\"number\">", "<td>");
         for row in [
-            "scripts of EVAL</td><td>10.0 KiB</td><td>90.0 KiB</td><td>80.0 KiB</td>",
-            "keys and values, and what is not accounted for</td><td>90.0 KiB</td><td>60.0 KiB</td><td></td>",
+            "Most grew: <strong>scripts of EVAL</strong>, by 80.0 MiB.",
+            "scripts of EVAL</td><td>10.0 MiB</td><td>90.0 MiB</td><td>80.0 MiB</td>",
+            "keys and values, and what is not accounted for</td><td>90.0 MiB</td><td>60.0 MiB</td><td></td>",
             "buffers of replicas</td><td>not known</td><td>not known</td><td></td>",
         ] {
             assert!(page.contains(row), "{page}");
