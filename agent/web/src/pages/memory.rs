@@ -35,16 +35,13 @@ pub fn of_server(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup
     }
 }
 
-/// Shows what the memory was made of before what a record is about, and at most in it.
+/// Shows what the memory was made of when a record begins, which is before what it is about, and at most in it.
 pub fn of_record(record: &Record) -> Markup {
-    let known = || record.moments.iter().filter_map(|moment| Some((moment.unix_us(), moment.memory?)));
-    let Some((_, first)) = known().next() else { return html! {} };
-    let before = known().take_while(|(at, _)| *at < record.began_us).last().map_or(first, |(_, memory)| memory);
-    let within = known().filter(|(at, _)| *at >= record.began_us);
-    let peaks = within.map(|(_, memory)| memory).reduce(MemoryParts::highest);
+    let mut known = record.moments.iter().filter_map(|moment| moment.memory);
+    let Some(first) = known.next() else { return html! {} };
     html! {
         h2 id="memory" { "Where the memory was" }
-        (table(["Before", "At most"], &before, &peaks.unwrap_or(before)))
+        (table(["Before", "At most"], &first, &known.fold(first, MemoryParts::highest)))
     }
 }
 
@@ -138,8 +135,7 @@ mod tests {
         record.moments = [(0, 10), (1, 90), (2, 40)]
             .into_iter()
             .map(|(second, scripts)| Moment {
-                at: Duration::from_micros(record.began_us + second * 1_000_000)
-                    .saturating_sub(Duration::from_micros(1)),
+                at: Duration::from_secs(second),
                 memory: Some(MemoryParts::new(100 << 20, [(MemoryPart::Scripts, Some(scripts << 20))])),
                 ..Moment::default()
             })
@@ -148,7 +144,7 @@ mod tests {
         for row in [
             "Most grew: <strong>scripts of EVAL</strong>, by 80.0 MiB.",
             "scripts of EVAL</td><td>10.0 MiB</td><td>90.0 MiB</td><td>80.0 MiB</td>",
-            "keys and values, and what is not accounted for</td><td>90.0 MiB</td><td>60.0 MiB</td><td></td>",
+            "keys and values, and what is not accounted for</td><td>90.0 MiB</td><td>90.0 MiB</td><td></td>",
             "buffers of replicas</td><td>not known</td><td>not known</td><td></td>",
         ] {
             assert!(page.contains(row), "{page}");
