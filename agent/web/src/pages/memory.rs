@@ -54,7 +54,9 @@ fn table([then_name, now_name]: [&str; 2], then: &MemoryParts, now: &MemoryParts
     let growth = |part: &MemoryPart| Some((*part, now.get(*part)?.checked_sub(then_of(*part)?)?));
     let grew_most = parts.iter().filter_map(growth).max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes >= MUCH);
     html! {
-        @if let Some((part, bytes)) = grew_most { p { "Most grew: " strong { (title(part)) } ", by " (size(bytes)) "." } }
+        @if let Some((part, bytes)) = grew_most {
+            p { "Most grew: " strong { (title(part)) } ", by " (size(bytes)) "." }
+        }
         div.scroll {
             table {
                 (head([("Part", false), (then_name, true), (now_name, true), ("Grew by", true)]))
@@ -89,7 +91,8 @@ fn table([then_name, now_name]: [&str; 2], then: &MemoryParts, now: &MemoryParts
                 }
             }
             @if let (Some(keys @ 1..), Some(clients)) = (now.tracked_keys, now.tracked_items) {
-                "By estimate, the tracking table takes " (size(keys.saturating_mul(OF_TRACKED[0]).saturating_add(clients.saturating_mul(OF_TRACKED[1])))) ". "
+                @let [for_keys, for_clients] = [keys, clients].map(|count| count.min(u64::from(u32::MAX)));
+                "By estimate, the tracking table takes " (size(for_keys * OF_TRACKED[0] + for_clients * OF_TRACKED[1])) ". "
             }
         }
     }
