@@ -141,6 +141,13 @@ func server() *dashboard.RowBuilder {
 			query("A", oneServer, "evictscope_not_counted_memory_bytes{LABELS}", "not counted"),
 			query("B", oneServer, "evictscope_client_buffers_peak_bytes{LABELS}", "peak of client buffers")).
 			Height(8).Span(halfWidth)).
+		WithPanel(lines("Where the memory is",
+			"used_memory by part, as the server accounts it. rest: keys, values, and what it does not account for.",
+			"bytes",
+			query("A", oneServer, "evictscope_memory_part_bytes{LABELS}", "{{part}}")).
+			FillOpacity(30).
+			Stacking(stacked()).
+			Height(8).Span(halfWidth)).
 		WithPanel(lines("At the limit",
 			"What the main thread does now, and what evictions would add where memory is at maxmemory: more than 100 % together would stall clients. By the growth of the last hour, or since evictions ended, and by what evictions took for each byte when the server last evicted, or, where it has not yet, in the lab. limit in: when memory gets there. Nothing while it evicts, or does not grow.",
 			"percentunit",

@@ -10,8 +10,9 @@ use self::Need::{Item, Of};
 use crate::alerts::ALERTS;
 use crate::members::Member;
 use crate::members::Member::{
-    AofBuf, AofEnabled, EvictionPool, Loading, Masterhost, Maxmemory, MaxmemoryPolicy, ReplBacklogSize, ReplBufferMem,
-    StatClientsTypeMemory, StatEvictedkeys, StatExpiredStalePerc, StatNumcommands, StatTotalErrorReplies, UsedMemory,
+    AofBuf, AofEnabled, EvalContext, EvictionPool, InitialMemoryUsage, Loading, Masterhost, Maxmemory, MaxmemoryPolicy,
+    ReplBacklog, ReplBacklogSize, ReplBufferMem, Slaves, StatClientsTypeMemory, StatClusterLinksMemory,
+    StatEvictedkeys, StatExpiredStalePerc, StatNumcommands, StatTotalErrorReplies, UsedMemory,
 };
 
 /// A metric family.
@@ -160,6 +161,22 @@ metrics! {
         "Memory that does not count against maxmemory, at the last sample: replication output buffers and AOF \
         buffer, as mem_not_counted_for_evict of INFO.")
         .needs(&[whole(&[Of(ReplBacklogSize), Of(ReplBufferMem), Of(AofEnabled), Of(AofBuf)])]),
+    MEMORY_PART: gauge("evictscope_memory_part_bytes", "bytes",
+        "What used_memory is made of, once a second, as INFO MEMORY and MEMORY STATS account it. part is rest for what \
+        remains: keys and values, and what the server does not account for.")
+        .labels(&["part"])
+        .needs(&[
+            whole(&[Of(UsedMemory)]),
+            part(r#"{part="startup"}"#, &[Of(InitialMemoryUsage)]),
+            part(r#"{part="clients_normal"}"#, &[Of(StatClientsTypeMemory)]),
+            part(r#"{part="clients_pubsub"}"#, &[Of(StatClientsTypeMemory)]),
+            part(r#"{part="clients_primary"}"#, &[Of(StatClientsTypeMemory)]),
+            part(r#"{part="replicas"}"#, &[Of(ReplBacklogSize), Of(ReplBacklog), Of(ReplBufferMem), Of(Slaves)]),
+            part(r#"{part="backlog"}"#, &[Of(ReplBacklogSize), Of(ReplBacklog), Of(ReplBufferMem), Of(Slaves)]),
+            part(r#"{part="aof_buffer"}"#, &[Of(AofEnabled), Of(AofBuf)]),
+            part(r#"{part="cluster_links"}"#, &[Of(StatClusterLinksMemory)]),
+            part(r#"{part="scripts"}"#, &[Of(EvalContext)]),
+        ]),
     SERVER_ROLE: gauge("evictscope_server_role_info", "1",
         "1 for the server's role, and for whether maxmemory applies to it now: not without a limit, to a replica \
         that ignores it (replica-ignore-maxmemory), while the server loads, or while evictions are paused.")

@@ -34,6 +34,11 @@ macro_rules! members {
 members! {
     UsedMemory: in_sum("used_memory").gauge("evictscope_used_memory_bytes", "bytes", "Memory tracked by the allocator, at the last sample: used_memory of INFO."),
     EvictionPool: in_sum("EvictionPoolLRU"),
+    // What has the scripts of EVAL, since Redis 7.0.
+    EvalContext: in_sum("lctx").newer("evalCtx", None),
+    TrackingTable: in_sum("TrackingTable"),
+    TrackingTableTotalItems: in_sum("TrackingTableTotalItems").returned_by("trackingGetTotalItems"),
+    LazyfreeObjects: in_sum("lazyfree_objects").returned_by("lazyfreeGetPendingObjectsCount"),
 
     Maxclients: mark("maxclients", "maxclients").int(),
     Maxmemory: mark("maxmemory", "maxmemory").gauge("evictscope_maxmemory_bytes", "bytes", "Configured memory limit, at the last sample. 0: no limit."),
@@ -52,10 +57,19 @@ members! {
     PausedActions: in_sum("paused_actions").int().in_some(),
     ReplBacklogSize: directive("repl_backlog_size", "repl-backlog-size"),
     ReplBufferMem: info("repl_buffer_mem", "mem_total_replication_buffers").in_some(),
-    Slaves: in_sum("slaves").in_some(),
+    Slaves: in_sum("slaves").newer("replicas", None),
     AofEnabled: directive("aof_enabled", "appendonly").int(),
     AofBuf: in_sum("aof_buf"),
     AofRewriteBufBlocks: in_sum("aof_rewrite_buf_blocks").in_some(),
+
+    // What memory is made of: `getMemoryOverheadData()`. Redis 6 has its scripts here.
+    InitialMemoryUsage: in_sum("initial_memory_usage"),
+    ReplBacklog: in_sum("repl_backlog"),
+    StatClusterLinksMemory: in_sum("stat_cluster_links_memory").in_some().beside("mem_cluster_links"),
+    LuaScripts: in_sum("lua_scripts").in_some(),
+    LuaScriptsMem: in_sum("lua_scripts_mem").in_some(),
+    ReplScriptcacheDict: in_sum("repl_scriptcache_dict").in_some(),
+    ReplScriptcacheFifo: in_sum("repl_scriptcache_fifo").in_some(),
 
     ClusterEnabled: directive("cluster_enabled", "cluster-enabled").int(),
     ClusterPort: directive("cluster_port", "cluster-port").int().in_some(),
@@ -98,6 +112,11 @@ impl Member {
         self.line().info
     }
 
+    /// Returns the function that returns it, of a global that may have no name.
+    pub const fn returned_by(self) -> Option<&'static str> {
+        self.line().returned_by
+    }
+
     /// Returns what is in its bytes.
     pub const fn content(self) -> Content {
         self.line().content
@@ -119,9 +138,9 @@ impl Member {
         }
     }
 
-    /// Returns the members of `server`.
+    /// Returns the members of `server`, which follow the globals.
     pub fn of_server() -> impl Iterator<Item = Self> {
-        Self::ALL.iter().copied().filter(|member| !matches!(member, Self::UsedMemory | Self::EvictionPool))
+        Self::ALL.iter().copied().filter(|member| *member >= Self::Maxclients)
     }
 
     /// Returns the members that directives set, and the directives: with `marks` those that every table of directives
@@ -241,6 +260,8 @@ struct Line {
     is_in_some: bool,
     /// Something else that `INFO` shows in just the versions that have it.
     beside: Option<&'static str>,
+    /// The function that returns it.
+    returned_by: Option<&'static str>,
     content: Content,
     metric: Option<MemberMetric>,
 }
@@ -257,6 +278,7 @@ const fn in_sum(name: &'static str) -> Line {
         printed: Printed::AsItIs,
         is_in_some: false,
         beside: None,
+        returned_by: None,
         content: Content::Number,
         metric: None,
     }
@@ -313,6 +335,11 @@ impl Line {
     /// Says what else `INFO` shows in just the versions that have it.
     const fn beside(mut self, shown: &'static str) -> Self {
         self.beside = Some(shown);
+        self
+    }
+
+    const fn returned_by(mut self, function: &'static str) -> Self {
+        self.returned_by = Some(function);
         self
     }
 

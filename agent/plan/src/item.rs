@@ -84,6 +84,8 @@ pub enum Method {
     ConfigTable,
     /// The table of known layouts of `struct redisServer`.
     KnownLayout,
+    /// A name in the executable.
+    Symbol,
 }
 
 impl Method {
@@ -95,6 +97,7 @@ impl Method {
             Self::Both => "both",
             Self::ConfigTable => "config_table",
             Self::KnownLayout => "known_layout",
+            Self::Symbol => "symbol",
         }
     }
 }
@@ -107,6 +110,7 @@ impl fmt::Display for Method {
             Self::Both => "both",
             Self::ConfigTable => "configuration table",
             Self::KnownLayout => "known layout",
+            Self::Symbol => "symbol",
         })
     }
 }

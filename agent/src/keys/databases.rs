@@ -171,6 +171,12 @@ impl KeyTables {
         self.tables.iter().map(|keys| keys.all.used()).sum()
     }
 
+    /// Returns the bytes of their places.
+    pub fn bytes(&self) -> u64 {
+        let dicts = self.tables.iter().flat_map(|keys| [&keys.all, &keys.expires]);
+        dicts.flat_map(|dict| &dict.tables).map(Table::bytes).sum()
+    }
+
     pub fn places(&self) -> u64 {
         self.ends.last().copied().unwrap_or_default()
     }

@@ -30,8 +30,10 @@ use evictscope_telemetry::KeyClock;
 use regex::bytes::Regex;
 use rustix::process::setpriority_process;
 
-use self::databases::Databases;
+pub use self::databases::Databases;
+pub use self::dict::Dict;
 pub use self::expired::ExpiredSampler;
+pub use self::layout::KeyspaceLayout;
 pub use self::memory::{Memory, Walk};
 pub use self::summary::{KeyUse, KeysRow, KeysSummary};
 use crate::planning::Running;

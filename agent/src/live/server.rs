@@ -11,7 +11,7 @@ use ratatui::widgets::{Block, ListState};
 use super::columns::{Cell, Column};
 use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::rates::{History, Rates};
-use super::servers::{ServerRow, columns, stalls};
+use super::servers::{ServerRow, columns, parts, stalls};
 use crate::client::reading::*;
 use crate::text::{self, HISTOGRAM_TEXT};
 
@@ -74,7 +74,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     let goals = drawn(GOALS, bytes);
     let most = if is_wide { durations.len().max(goals.len()) } else { durations.len() };
     let most = u16::try_from(most).unwrap_or(u16::MAX).saturating_add(FRAME);
-    let said = [stalls(server.reading), limit(server.reading), expiry(server.reading, server.rates)];
+    let said =
+        [stalls(server.reading), parts(server.reading), limit(server.reading), expiry(server.reading, server.rates)];
     let who = server.who.iter().map(|sentence| format!(" {sentence}"));
     let said: Vec<_> = said.into_iter().flatten().chain(who).collect();
     let of_said = u16::try_from(said.len()).unwrap_or(u16::MAX);

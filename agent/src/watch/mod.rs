@@ -12,6 +12,7 @@ mod endings;
 mod expired;
 pub mod loaded;
 mod lookout;
+mod memory_parts;
 mod not_counted;
 mod pace;
 pub mod prepared;

@@ -26,15 +26,17 @@ pub fn read(memory: &Memory, members: &MemberValues, plan: &ProbePlan, load_bias
         Some(shared) => shared,
         None => output_buffers(memory, members, plan)?,
     };
-    let aof = match members.get(Member::AofEnabled)? {
-        0 => 0,
-        _ => {
-            let address = plan.member(Member::AofBuf)?.address.at(load_bias).get();
-            (0..ATTEMPTS).find_map(|_| aof_buffer(memory, members, address))?
-        }
-    };
-    let sum = replicas.checked_add(aof)?;
+    let sum = replicas.checked_add(aof(memory, members, plan, load_bias)?)?;
     (sum <= members.get(Member::UsedMemory)?).then_some(sum)
+}
+
+/// Returns what waits to be written to the AOF, bytes.
+pub fn aof(memory: &Memory, members: &MemberValues, plan: &ProbePlan, load_bias: u64) -> Option<u64> {
+    if members.get(Member::AofEnabled)? == 0 {
+        return Some(0);
+    }
+    let address = plan.member(Member::AofBuf)?.address.at(load_bias).get();
+    (0..ATTEMPTS).find_map(|_| aof_buffer(memory, members, address))
 }
 
 /// Returns the output buffers of the replicas of a Redis 6.
@@ -63,7 +65,7 @@ fn aof_buffer(memory: &Memory, members: &MemberValues, address: u64) -> Option<u
 }
 
 /// Returns the length of a `list` of adlist.h.
-fn length(memory: &Memory, list: u64) -> Option<u64> {
+pub fn length(memory: &Memory, list: u64) -> Option<u64> {
     memory.u64(list.checked_add(40)?)
 }
 

@@ -14,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::commands::CommandReader;
 use super::expired::{ExpiredKeys, REST};
 use super::lookout::{Lookout, MainThread};
+use super::memory_parts::{Activity, PartsReader};
 use super::{not_counted, refusals};
 use crate::clock::{monotonic, since_1970};
 use crate::keys::{self, Memory, Walk};
@@ -45,6 +46,7 @@ pub struct ServerReader {
     searched: Duration,
     /// Those of its keys that have expired.
     expired: ExpiredKeys,
+    parts: PartsReader,
     quotas: Quotas,
     /// When quotas were last read: how long the main thread had waited for a CPU until then, and what they said.
     throttled: Option<(u64, Option<Duration>)>,
@@ -81,6 +83,7 @@ impl ServerReader {
             errors: (plan.member(Member::Errors)).map(|errors| errors.address.at(load_bias).get()),
             searched: Duration::ZERO,
             expired: ExpiredKeys::new(pid, plan, load_bias),
+            parts: PartsReader::default(),
             quotas: Quotas::of(pid),
             throttled: None,
             counted: Counted::default(),
@@ -154,6 +157,13 @@ impl ServerReader {
         let is_calm = may_be_calm && self.is_calm();
         let not_counted =
             members.as_ref().and_then(|members| not_counted::read(&memory, members, &self.plan, self.load_bias));
+        let activity = match (is_calm, may_be_calm) {
+            (true, _) => Activity::Calm,
+            (false, true) => Activity::Usual,
+            (false, false) => Activity::Pressing,
+        };
+        let parts = (members.as_ref())
+            .and_then(|members| self.parts.read(at, &memory, members, &self.plan, self.load_bias, activity));
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,
@@ -166,6 +176,7 @@ impl ServerReader {
             refusals,
             keys: None,
             not_counted,
+            memory: parts,
             candidate,
             expired: self.expired.follow(at, &self.memory, is_calm),
             times,

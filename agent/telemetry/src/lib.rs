@@ -53,6 +53,7 @@ pub use recorded::RecordedReading;
 pub use snapshots::candidate::{Candidate, POOL_BYTES};
 pub use snapshots::members::{ClientBuffers, KeyClock, MemberValues};
 pub use snapshots::moment::{Moment, StallTime, found_share, stall_times};
+pub use snapshots::parts::{MemoryPart, MemoryParts};
 pub use snapshots::{
     ActivePeer, Answered, Counted, EvictionTimes, ExpiredSample, GaveUp, Observed, Owed, PeerAddress, SeenPeers,
     Snapshot, SocketLook, ThreadTimes, Unread, Unrun,

@@ -11,8 +11,8 @@ use evictscope_model::Member;
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, Item, ProbePlan, TracedFunction};
 use evictscope_records::{Ending, RecordId};
 use evictscope_telemetry::{
-    BrokenInvariant, Burst, Candidate, CommandLog, Cycle, Margins, MemberValues, ProbeMode, ServerState, StallCause,
-    Timeline,
+    BrokenInvariant, Burst, Candidate, CommandLog, Cycle, Margins, MemberValues, MemoryParts, ProbeMode, ServerState,
+    StallCause, Timeline,
 };
 
 /// The types of cycles that consist of two jobs, by name. All other cycles have only the types for keys.
@@ -115,6 +115,10 @@ impl ExportedServer {
 
     pub(crate) fn not_counted(&self) -> Option<u64> {
         self.state.not_counted.filter(|_| self.trusts_members())
+    }
+
+    pub(crate) fn memory_parts(&self) -> Option<MemoryParts> {
+        self.state.memory.filter(|_| self.trusts_members() && self.withdrawn != Some(BrokenInvariant::Allocator))
     }
 
     /// Returns what the next evictions can be predicted from; `None` if there will be none, because the limit does not

@@ -5,7 +5,7 @@ use evictscope_machine::elf::Image;
 use evictscope_model::{FileAddress, Member};
 use serde::Serialize;
 
-use super::counters::{Counters, counters};
+use super::counters::{Counters, counters, counters_returned_by};
 use super::info::Info;
 use super::layouts::{KnownLayout, known_layout};
 use super::server::{ServerObject, around, server};
@@ -18,6 +18,10 @@ const NO_POOL: &str =
     "the eviction function does not reach the last entry of a single pool of keys, as it does in Redis";
 /// Why its entries tell nothing, although it was found.
 const UNKNOWN_TIMES: &str = "it is not known whether this version's pool of keys holds milliseconds or seconds";
+
+/// Bytes of `lctx` of Redis and Valkey 7 and 8.0, and of `evalCtx` of later Valkeys.
+const CONTEXT: [u64; 2] = [32, 40];
+const NEWER_CONTEXT: [u64; 1] = [24];
 
 /// How something in the server's memory is read.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -110,6 +114,7 @@ impl Members {
             pool => pool.ok_or(NO_POOL),
         };
         members.add_pool(image, pool);
+        members.add_globals(image);
         members
             .not_found
             .retain(|(member, _)| !member.is_in_some() || member.directive().is_some() || named.contains(member));
@@ -129,6 +134,40 @@ impl Members {
             }
             (Ok(address), _) => self.add(member, address, None, Method::Dataflow),
             (Err(why), _) => self.miss(member, MemberError::unknown(why)),
+        }
+    }
+
+    /// Adds the globals that a name leads to: their own, or that of a function that returns them.
+    fn add_globals(&mut self, image: &Image<'_>) {
+        let symbol = |name, sizes: &[u64]| {
+            let symbol = image.object(name).filter(|symbol| sizes.contains(&symbol.size));
+            symbol.map(|symbol| symbol.address)
+        };
+        let context = symbol("lctx", &CONTEXT).or_else(|| symbol("evalCtx", &NEWER_CONTEXT));
+        let missing = |name| MemberError::Unknown(format!("no name in the executable leads to {name}"));
+        // Redis 6 has its scripts in `server`.
+        if !self.found.iter().any(|found| found.member == Member::LuaScripts) {
+            let scripts = context.ok_or_else(|| missing("the scripts of EVAL"));
+            self.add_global(Member::EvalContext, scripts);
+        }
+        let table = symbol(Member::TrackingTable.name(), &[8]).ok_or_else(|| missing("the tracking table"));
+        self.add_global(Member::TrackingTable, table);
+        for (member, getter) in Member::ALL.iter().filter_map(|member| Some((*member, member.returned_by()?))) {
+            let counters = image.function(getter).map(|function| counters_returned_by(image, function.address));
+            let counter = match counters {
+                Some(Ok(counters)) if counters.most == 1 => Ok(counters.first),
+                Some(_) => Err(MemberError::Unknown(format!("{getter}() does not return one number as it is"))),
+                None => Err(missing(member.name())),
+            };
+            self.add_global(member, counter);
+        }
+    }
+
+    fn add_global(&mut self, member: Member, found: Result<FileAddress, MemberError>) {
+        match found {
+            Ok(address) if member.returned_by().is_some() => self.add(member, address, None, Method::Dataflow),
+            Ok(address) => self.add(member, address, None, Method::Symbol),
+            Err(why) => self.miss(member, why),
         }
     }
 
@@ -169,6 +208,11 @@ impl Members {
         for member in Member::counted() {
             let (address, method) = match (flow.get(&member), &known) {
                 (Some(address), _) => (*address, Method::Dataflow),
+                (None, Ok((server, _))) if member == Member::InitialMemoryUsage && !server.is_exact => {
+                    let why = "several known layouts agree with this executable, and differ in where this is";
+                    self.miss(member, MemberError::unknown(why));
+                    continue;
+                }
                 (None, Ok((server, known))) => match known.layout.offset(member) {
                     Some(offset) => (server.address.wrapping_add(offset), Method::KnownLayout),
                     // This version has no such member.

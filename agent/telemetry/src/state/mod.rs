@@ -24,7 +24,7 @@ use crate::clients::stalls::{Inside, InsideCalls, STALL_THRESHOLD, StallCause, S
 use crate::clients::waits::ThreadSample;
 use crate::{
     Candidate, Counted, ExpiredSample, HistogramTotals, HistogramView, LongestCalls, MainThreadTime, MemberValues,
-    Observed, Peers, Snapshot, ThreadTimes, Unrun, Waits, nanoseconds,
+    MemoryParts, Observed, Peers, Snapshot, ThreadTimes, Unrun, Waits, nanoseconds,
 };
 
 /// The least time between two entries in the histogram of client buffers: 10 a second at most, with some tolerance for
@@ -95,6 +95,8 @@ pub struct ServerState {
     pub members: Option<MemberValues>,
     /// Memory that does not count against `maxmemory`, bytes, likewise.
     pub not_counted: Option<u64>,
+    /// What its memory was last made of, likewise.
+    pub memory: Option<MemoryParts>,
     /// The best key in its eviction pool, if known.
     pub candidate: Option<Candidate>,
     /// The last sample of its expired keys, and when it was taken in.
@@ -138,6 +140,7 @@ impl ServerState {
             stalled_by: None,
             members: None,
             not_counted: None,
+            memory: None,
             candidate: None,
             expired: None,
         }
@@ -187,6 +190,7 @@ impl ServerState {
         }
         self.members = snapshot.members;
         self.not_counted = snapshot.not_counted;
+        self.memory = snapshot.memory.or(self.memory).filter(|_| self.members.is_some());
         self.use_clock.take_in(snapshot, self.age_when_found);
         let certain = self.use_clock.certain;
         self.candidate = snapshot.candidate.filter(|key| key.idle().is_none_or(|idle| Some(idle) <= certain));

@@ -1,14 +1,14 @@
 //! The families about memory: its limit, client buffers, and what is evicted.
 //!
-//! Second observers: `used_memory`, `maxmemory` and `mem_not_counted_for_evict` of `INFO`, `mem_reported` and
-//! `overhead` at each evicting call, `role` of `INFO`, and for the forecast what then happens. `mem_reported` is
-//! watched (`BrokenInvariant::Allocator`); tests compare the others. That of the candidate is `OBJECT IDLETIME` or
-//! `PTTL` of its key, in a test alone.
+//! Second observers: `used_memory`, `maxmemory`, `used_memory_*`, `mem_*` and `mem_not_counted_for_evict` of `INFO`,
+//! `mem_reported` and `overhead` at each evicting call, `role` of `INFO`, and for the forecast what then happens.
+//! `mem_reported` is watched (`BrokenInvariant::Allocator`); tests compare the others. That of the candidate is `OBJECT
+//! IDLETIME` or `PTTL` of its key, in a test alone.
 
 use std::time::Duration;
 
 use evictscope_model::catalogue;
-use evictscope_telemetry::{Candidate, CostOrigin, Margins};
+use evictscope_telemetry::{Candidate, CostOrigin, Margins, MemoryPart};
 
 use super::family::{Family, Series, Unit, by, histogram, single};
 use crate::exported::ExportedServer;
@@ -43,6 +43,12 @@ pub fn limit(server: &ExportedServer) -> [Family<'static>; 2] {
         single(&catalogue::NOT_COUNTED_MEMORY, server.not_counted().map(|bytes| bytes as f64)),
         Family::new(&catalogue::SERVER_ROLE, info),
     ]
+}
+
+pub fn parts(server: &ExportedServer) -> Family<'static> {
+    let parts = server.memory_parts();
+    let known = |part: MemoryPart| Some((part.name(), parts?.get(part)? as f64));
+    by(&catalogue::MEMORY_PART, MemoryPart::ALL.into_iter().filter_map(known))
 }
 
 pub fn policy(server: &ExportedServer) -> Family<'static> {

@@ -15,6 +15,7 @@ mod felt;
 mod frame;
 mod functions;
 pub(crate) mod heatmap;
+mod memory;
 mod overview;
 mod panels;
 mod record;

@@ -14,7 +14,7 @@ use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::text::{date_and_time, duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size};
 use super::time_spent::{self, Period};
-use super::{calls, functions, heatmap, panels, text, who};
+use super::{calls, functions, heatmap, memory, panels, text, who};
 
 /// Returns the page of a record, with its explanation.
 pub fn record(record: &Record, explanation: &Explanation, place: Place) -> String {
@@ -30,9 +30,10 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
             }
         }
         (numbers(record))
-        (time_spent(record))
         (causes(explanation))
         (remedies(explanation))
+        (time_spent(record))
+        (memory::of_record(record))
         (who::of_record(&record.peers))
         (charts(record))
         (calls::slowest(&record.slowest))

@@ -15,7 +15,7 @@ use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::text::{UNKNOWN, date_and_time, duration, grouped, head, limit, or_unknown, percent, round, size};
 use super::time_spent::{self, Period};
-use super::{felt, panels, text, who};
+use super::{felt, memory, panels, text, who};
 use crate::exported::ExportedServer;
 
 /// How much of the last minutes is drawn.
@@ -47,6 +47,7 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
                 (identity(server))
                 (felt::section(server))
                 (time_spent(server, shown.timeline))
+                (memory::of_server(server, shown.timeline))
                 (who::section(server))
                 h2 { "Evictions" }
                 (evictions(server, shown.timeline))
