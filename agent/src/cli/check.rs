@@ -7,7 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use evictscope_host::{
@@ -187,12 +188,22 @@ fn sockets(iterator: &SocketIterator) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How long to wait for servers that start, or that a busy machine lets nobody look at, and between two looks.
+const PATIENCE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(100);
+
 fn servers(checklist: &mut Checklist, mut scanner: Scanner, tried: &Tried) {
-    let scan = match scanner.scan() {
-        Ok(scan) => scan,
-        Err(error) => return checklist.fail("servers", &error.to_string()),
+    let begun = Instant::now();
+    let scan = loop {
+        match scanner.scan() {
+            Ok(scan) if (scan.is_behind || !scan.starting.is_empty()) && begun.elapsed() < PATIENCE => sleep(PAUSE),
+            Ok(scan) => break scan,
+            Err(error) => return checklist.fail("servers", &error.to_string()),
+        }
     };
-    if scan.servers.is_empty() && scan.hidden.is_empty() {
+    if scan.is_behind {
+        checklist.note("servers", "this machine is too busy to look at all processes: run `check` again");
+    } else if scan.servers.is_empty() && scan.hidden.is_empty() {
         checklist.note("servers", "none runs here now; `run` will find those that start later");
     }
     for process in &scan.servers {

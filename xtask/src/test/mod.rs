@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         begun.extend(more(&report));
         begun.push(beside(&report, "long end-to-end tests", &built, EndToEnd::long));
     }
-    report.step("tests", || outcome(tests().env("PROPTEST_RNG_SEED", SEED)));
+    report.step("tests", || outcome(tests().arg("--no-fail-fast").env("PROPTEST_RNG_SEED", SEED)));
     report.step("dashboards and rules", || match debian::missing(&debian::RULES) {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => dashboards::check_rules().map(|()| PASSED),

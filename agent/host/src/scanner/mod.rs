@@ -44,6 +44,8 @@ pub struct Scan {
     /// The pids of those that have just started and do not listen yet, so that their names are not known:
     /// they are in `servers` after 10 s at the latest.
     pub starting: Vec<u32>,
+    /// Whether a look at a process with a server's name has not ended yet, as on a busy machine.
+    pub is_behind: bool,
     /// Servers that cannot be looked into.
     pub hidden: Vec<HiddenServer>,
 }
@@ -170,9 +172,13 @@ impl Scanner {
                     tracing::info!(pid, "this server is left alone because of --exclude {by}");
                     self.excluded.insert(pid, handle);
                 }
-                Some(Ok(Look::Starting)) | None => {
+                Some(Ok(Look::Starting)) => {
                     self.waiting.insert(identity, since);
                     scan.starting.push(pid);
+                }
+                None => {
+                    self.waiting.insert(identity, since);
+                    scan.is_behind = true;
                 }
                 Some(Ok(Look::Hidden(hidden))) => scan.hidden.push(hidden),
                 Some(Err(error)) => {
@@ -181,6 +187,7 @@ impl Scanner {
                 }
             }
         }
+        scan.is_behind |= self.observing.late_for(Duration::ZERO).any(|pid| has_name(&self.matcher, pid));
         let named = self.observing.late_for(LATE).filter(|pid| has_name(&self.matcher, *pid));
         scan.hidden.extend(named.filter_map(|pid| silent(pid, "cmdline")));
         scan.hidden.extend(self.looking.late_for(LATE).filter_map(|pid| silent(pid, "fd")));

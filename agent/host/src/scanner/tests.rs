@@ -260,13 +260,17 @@ fn a_child_that_saves_is_not_a_server() -> anyhow::Result<()> {
             Ok(std::fs::read_to_string(&children)?.split_whitespace().next().and_then(|pid| pid.parse().ok()))
         })?;
         std::thread::sleep(SETTLE);
-        let scan = scanner()?.scan()?;
+        let mut scanner = scanner()?;
+        // If a look took long, as it may on a busy machine, the next scan has what it found.
+        until("the server is found", || {
+            let scan = scanner.scan()?;
+            assert!(!scan.starting.contains(&child), "{options:?}");
+            assert_eq!(find(scan.clone(), child), None, "{options:?}");
+            Ok(find(scan, redis.pid()))
+        })?;
         let is_running = Path::new(&format!("/proc/{child}")).exists();
         kill(child)?;
         assert!(is_running, "the child ended too soon to tell");
-        assert!(!scan.starting.contains(&child), "{options:?}");
-        assert_eq!(find(scan.clone(), child), None, "{options:?}");
-        assert!(find(scan, redis.pid()).is_some());
     }
     Ok(())
 }
@@ -323,7 +327,7 @@ fn a_server_that_does_not_listen_is_deferred_and_then_goes_by_its_pid() -> anyho
     let scan = scanner.scan()?;
     // On a machine so busy that this took longer, it is no longer deferred.
     if started.elapsed() < LISTEN {
-        assert!(scan.starting.contains(&pid));
+        assert!(scan.is_behind || scan.starting.contains(&pid));
         assert_eq!(find(scan, pid), None);
     }
     assert_eq!(wait_for(&mut scanner, pid)?.name, format!("pid-{pid}"));

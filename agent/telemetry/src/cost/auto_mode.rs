@@ -96,11 +96,12 @@ impl AutoMode {
     }
 
     /// Returns whether the probes of this mode have cost more than the budget in the last second, and have used up what
-    /// a load may spend at once.
+    /// a load may spend at once; or have cost anything, and what may be spent in ten seconds is used up.
     fn is_too_much(&self, cost: Cost) -> bool {
         // What another mode cost in that second does not count.
         let second = cost.second_ratio.min(self.spent_ns / 1e9);
-        self.used(cost) > AT_ONCE && second > self.budget.0 * SPENDABLE
+        let may_use = if second > self.budget.0 * SPENDABLE { AT_ONCE } else { 1.0 };
+        second > 0.0 && self.used(cost) > may_use
     }
 
     fn watch_for_every_call(&mut self, at: Duration, cost: Cost) {
