@@ -12,7 +12,7 @@ mod tests;
 mod troubles;
 mod unrelated;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub struct Scan {
     /// The pids of those that have just started and do not listen yet, so that their names are not known:
     /// they are in `servers` after 10 s at the latest.
     pub starting: Vec<u32>,
-    /// Whether a look at a process with a server's name has not ended yet, as on a busy machine.
+    /// Whether a process with a server's name has not been looked at yet, as on a busy machine.
     pub is_behind: bool,
     /// Servers that cannot be looked into.
     pub hidden: Vec<HiddenServer>,
@@ -187,11 +187,18 @@ impl Scanner {
                 }
             }
         }
-        scan.is_behind |= self.observing.late_for(Duration::ZERO).any(|pid| has_name(&self.matcher, pid));
         let named = self.observing.late_for(LATE).filter(|pid| has_name(&self.matcher, *pid));
         scan.hidden.extend(named.filter_map(|pid| silent(pid, "cmdline")));
         scan.hidden.extend(self.looking.late_for(LATE).filter_map(|pid| silent(pid, "fd")));
         scan.hidden.sort_unstable_by_key(|server| server.pid);
+        let now = Instant::now();
+        let late: HashSet<u32> = self.observing.late_for(Duration::ZERO).collect();
+        scan.is_behind |= pids.iter().any(|pid| {
+            let is_put_off = late.contains(pid) || self.slow.rests(*pid, now);
+            let is_hidden = || scan.hidden.iter().any(|hidden| hidden.pid == *pid);
+            let is_told = self.servers.contains_key(pid) || self.excluded.contains_key(pid) || is_hidden();
+            is_put_off && !is_told && has_name(&self.matcher, *pid)
+        });
         scan.starting.sort_unstable();
     }
 

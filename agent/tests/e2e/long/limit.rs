@@ -84,11 +84,14 @@ fn it_is_foretold_when_memory_is_at_its_limit() -> anyhow::Result<()> {
     /// Over how long the agent judges growth when it first does.
     const JUDGED: Duration = Duration::from_secs(60);
     let (full, new) = (Redis::private(&[])?, Redis::private(&["--maxmemory", "4gb"])?);
-    new.write_keys(200_000)?;
     let agent = Agent::watching(&full, &[])?;
     agent.watches(&new)?;
     // From now on the cost of evictions on the full server is known.
     full.write_keys(200_000)?;
+    // The agent judges the growth of the one since it was filled, and of the other since it last evicted: no time is to
+    // pass then in which nobody writes.
+    new.write_keys(200_000)?;
+    full.write_keys(10_000)?;
     full.config_set("maxmemory", "4gb")?;
     let mut seen = Vec::new();
     for (redis, measured, server) in [(&full, "here", 0), (&new, "lab", 1)] {
@@ -109,7 +112,7 @@ fn it_is_foretold_when_memory_is_at_its_limit() -> anyhow::Result<()> {
         let by_info = (redis.info("maxmemory")? - used[server]) / growth;
         let foretold = scrape.sum(REACHED, &[("estimate", "likely")])?;
         // Not over quite the same time: the agent's points are ten seconds apart.
-        ensure!((by_info / 2.0..by_info * 2.0).contains(&foretold), "{foretold} s, by INFO {by_info} s");
+        ensure!((by_info / 2.0..by_info * 2.0).contains(&foretold), "{measured}: {foretold} s, by INFO {by_info} s");
         let added = scrape.sum(ADDED, &[("measured", measured)])?;
         ensure!(added > 0.0 && added < 1.0, "evictions would add {added}");
     }
