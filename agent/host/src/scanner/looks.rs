@@ -148,6 +148,11 @@ impl Slow {
         self.0.get(&pid).is_some_and(|until| now < *until)
     }
 
+    /// Returns the processes to leave alone now.
+    pub(super) fn resting(&self, now: Instant) -> impl Iterator<Item = u32> {
+        self.0.iter().filter(move |(_, until)| now < **until).map(|(pid, _)| *pid)
+    }
+
     /// Returns by what to sort processes: those that were slow come last, and of these the one that was looked at last.
     pub(super) fn rank(&self, pid: u32) -> Option<Instant> {
         self.0.get(&pid).copied()

@@ -12,7 +12,7 @@ mod tests;
 mod troubles;
 mod unrelated;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -191,13 +191,11 @@ impl Scanner {
         scan.hidden.extend(named.filter_map(|pid| silent(pid, "cmdline")));
         scan.hidden.extend(self.looking.late_for(LATE).filter_map(|pid| silent(pid, "fd")));
         scan.hidden.sort_unstable_by_key(|server| server.pid);
-        let now = Instant::now();
-        let late: HashSet<u32> = self.observing.late_for(Duration::ZERO).collect();
-        scan.is_behind |= pids.iter().any(|pid| {
-            let is_put_off = late.contains(pid) || self.slow.rests(*pid, now);
-            let is_hidden = || scan.hidden.iter().any(|hidden| hidden.pid == *pid);
-            let is_told = self.servers.contains_key(pid) || self.excluded.contains_key(pid) || is_hidden();
-            is_put_off && !is_told && has_name(&self.matcher, *pid)
+        scan.is_behind |= self.observing.late_for(Duration::ZERO).chain(self.slow.resting(Instant::now())).any(|pid| {
+            let is_told = self.servers.contains_key(&pid)
+                || self.excluded.contains_key(&pid)
+                || scan.hidden.iter().any(|hidden| hidden.pid == pid);
+            !is_told && pids.binary_search(&pid).is_ok() && has_name(&self.matcher, pid)
         });
         scan.starting.sort_unstable();
     }

@@ -25,6 +25,8 @@ const FILL: f64 = 3.0;
 const STUDENT: f64 = 2.571;
 /// Fewer evicted keys do not tell what evictions cost.
 const LEAST_KEYS: u64 = 100;
+/// Nor do fewer evicting calls that were observed: a short burst may lie between the times that are.
+const LEAST_CALLS: u64 = 100;
 /// Fewer commands do not tell what each adds to memory.
 const LEAST_COMMANDS: f64 = 1_000.0;
 /// In less memory, a good part is not keys', but what a server takes without any.
@@ -40,6 +42,8 @@ struct Point {
     client_buffers: f64,
     commands: f64,
     evicted_keys: u64,
+    /// Evicting calls that were observed.
+    calls: u64,
     cpu_ns: f64,
     /// What of that was work.
     work_ns: Option<f64>,
@@ -60,6 +64,7 @@ impl Point {
             client_buffers: seen.all_client_buffers()? as f64,
             commands: seen.commands? as f64,
             evicted_keys: seen.evicted_keys?,
+            calls: seen.evicting_calls,
             cpu_ns: ns(seen.cpu_since_found())?,
             work_ns: ns(seen.work()),
             observed_ns: ns(seen.cpu_observed())?,
@@ -231,10 +236,11 @@ impl Margins {
     }
 
     /// Returns the CPU time that evictions have taken for each byte that they freed, seconds; `None` if too few keys
-    /// were evicted, or if evictions began too long ago for what is known about the time before.
+    /// were evicted or calls observed, or if evictions began too long ago for what is known about the time before.
     fn cost_until(&self, now: &Point) -> Option<f64> {
         let (from, by_command) = (self.evicting?, self.by_command?);
-        if now.at.saturating_sub(from.at) > LATELY || now.evicted_keys < from.evicted_keys + LEAST_KEYS {
+        let is_over = now.at.saturating_sub(from.at) > LATELY;
+        if is_over || now.evicted_keys < from.evicted_keys + LEAST_KEYS || now.calls < from.calls + LEAST_CALLS {
             return None;
         }
         // What came in but does not show in memory was freed. What clients hold came in, too.
@@ -363,6 +369,7 @@ mod tests {
                     used_memory: limit.used_memory.map(|bytes| bytes - (done * lowered) as u64),
                     client_buffers: buffers(done * swollen),
                     evicted_keys: Some(u64::from(tenth) * 1_000),
+                    evicting_calls: u64::from(tenth) * 1_000,
                     cpu_eviction: Some(Duration::from_nanos((cpu_ns * observed) as u64)),
                     cpu_other: now.cpu_other.map(|time| time.mul_f64(observed)),
                     cpu_unobserved: Duration::from_nanos(((cpu_ns + 0.25e9 * second) * (1.0 - observed)) as u64),
@@ -372,6 +379,14 @@ mod tests {
             }
             prop_assert_eq!(margins.growth(), None);
             for second in 400..500 {
+                margins.observe(&calm(f64::from(second)), Phase::NotSaturated);
+            }
+            // A burst of which no call was observed does not tell that evictions cost nothing.
+            for (second, evicted) in [(500.0, 101_000), (501.0, 102_000)] {
+                let unseen = Moment { evicted_keys: Some(evicted), evicting_calls: 99_000, ..calm(second) };
+                margins.observe(&Moment { used_memory: limit.used_memory, ..unseen }, Phase::Saturated);
+            }
+            for second in 502..600 {
                 margins.observe(&calm(f64::from(second)), Phase::NotSaturated);
             }
             let added = margins.evictions_would_add().map(|load| (load.measured, load.share));
