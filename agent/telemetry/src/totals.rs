@@ -60,7 +60,6 @@ impl HistogramTotals {
         self.sum += u128::from(kernel.sum.wrapping_sub(self.sum as u64));
     }
 
-    /// Counts a value that the kernel did not see.
     pub(crate) fn record(&mut self, value: u64) {
         if let Some(count) = self.counts.get_mut(self.bounds.bucket(value)) {
             *count += 1;

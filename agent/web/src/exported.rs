@@ -148,7 +148,6 @@ impl ExportedServer {
         })
     }
 
-    /// Returns the last ten minutes, if they may be exported.
     pub(crate) fn timeline(&self) -> Option<MutexGuard<'_, Timeline>> {
         let timeline = self.timeline.as_ref().filter(|_| self.follows_evictions())?;
         // Numbers only, each of which is right even if a writer panicked.

@@ -134,7 +134,6 @@ impl Shared {
         ended.iter().filter(|server| label.is_none_or(|label| server.label == label)).cloned().collect()
     }
 
-    /// Returns how many servers have ended, by how.
     pub(crate) fn endings(&self) -> [(&'static str, u64); Ending::HOW.len()] {
         let count = |label: usize| self.0.endings[label].load(Ordering::Relaxed);
         std::array::from_fn(|label| (Ending::HOW[label], count(label)))

@@ -143,12 +143,10 @@ const LAST: Duration = Duration::from_secs(60);
 pub(super) struct Slow(HashMap<u32, Instant>);
 
 impl Slow {
-    /// Tells whether to leave a process alone now.
     pub(super) fn rests(&self, pid: u32, now: Instant) -> bool {
         self.0.get(&pid).is_some_and(|until| now < *until)
     }
 
-    /// Returns the processes to leave alone now.
     pub(super) fn resting(&self, now: Instant) -> impl Iterator<Item = u32> {
         self.0.iter().filter(move |(_, until)| now < **until).map(|(pid, _)| *pid)
     }
@@ -158,7 +156,6 @@ impl Slow {
         self.0.get(&pid).copied()
     }
 
-    /// Takes note of how long a look took that ended now.
     pub(super) fn looked(&mut self, pid: u32, took: Duration, now: Instant) {
         if took > SLOW {
             tracing::debug!(pid, ?took, "this process is slow to look at");

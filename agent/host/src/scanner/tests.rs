@@ -33,7 +33,6 @@ fn find(scan: Scan, pid: u32) -> Option<ServerProcess> {
     scan.servers.into_iter().find(|server| server.identity.pid == pid)
 }
 
-/// Scans until the process is found.
 fn wait_for(scanner: &mut Scanner, pid: u32) -> anyhow::Result<ServerProcess> {
     until("the server is found", || Ok(find(scanner.scan()?, pid)))
 }
@@ -67,7 +66,6 @@ fn has_no_server() -> anyhow::Result<bool> {
     Ok(servers::find_or_skip(servers::DEBIAN)?.is_none())
 }
 
-/// Starts a server with these options, if there is one.
 fn server(options: &[&str]) -> anyhow::Result<Option<Redis>> {
     if has_no_server()? { Ok(None) } else { Redis::start(options).map(Some) }
 }

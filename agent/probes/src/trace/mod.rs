@@ -161,7 +161,6 @@ impl Tracer {
         self.programs.attach_program(program, program == RETURN, target, &[(site, cookie)])
     }
 
-    /// Sets whether calls that begin from now on are counted.
     fn observe(&self, is_observed: bool) {
         if let Ok(config) = self.config.entry(0) {
             // SAFETY: a field of a valid entry, an integer that programs read whole.
@@ -178,7 +177,6 @@ impl Tracer {
         }
     }
 
-    /// Returns what was counted until now.
     fn counts(&self) -> TraceCounts {
         let mut counts = TraceCounts::NONE;
         // A thread that is added meanwhile may be missed until the next time.
@@ -204,7 +202,6 @@ impl Tracer {
         counts
     }
 
-    /// Returns the slow calls since the last time, in the order in which they ended.
     fn slow_calls(&mut self) -> Vec<TracedCall> {
         let mut calls = Vec::new();
         while let Some(item) = self.slow.next() {

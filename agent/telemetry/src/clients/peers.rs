@@ -96,7 +96,6 @@ impl Peers {
     }
 }
 
-/// Adds the counts of some connections to those of others.
 fn add(to: &mut PeerCounts, more: &PeerCounts) {
     to.waiting += more.waiting;
     to.longest_wait_seconds = to.longest_wait_seconds.max(more.longest_wait_seconds);

@@ -220,7 +220,6 @@ impl ServerState {
         self.observe(snapshot);
     }
 
-    /// Compares the counts of expire cycles with the server's own counters.
     fn audit_cycles(&mut self, snapshot: &Snapshot) {
         let now = ServerCounts {
             expired_keys: self.member(Member::StatExpiredkeys),
@@ -236,7 +235,6 @@ impl ServerState {
         self.expire_audit.advance(now, is_between_cycles.then_some(seen));
     }
 
-    /// Compares the hits of evicting calls with the server's own counter of evicted keys.
     fn audit_evictions(&mut self, snapshot: &Snapshot) {
         self.unrun = snapshot.unrun.or(self.unrun);
         if !self.timed.evictions {

@@ -27,7 +27,6 @@ async fn start() -> anyhow::Result<Server> {
     start_on(LOOPBACK, Web::open(Vec::new())).await
 }
 
-/// Admits Alice alone.
 fn with_password() -> anyhow::Result<Web> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("web.yml");
@@ -61,7 +60,6 @@ fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
     ask(address, &format!("GET {path}"), HOST)
 }
 
-/// Sends a request with these headers.
 fn ask(address: SocketAddr, what: &str, headers: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "{what} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n")?;

@@ -57,7 +57,6 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// Draws the chart, and what a reader needs beside it.
     pub fn figure(&self, columns: &Columns) -> Markup {
         let (Shapes::Lines(all) | Shapes::Areas(all)) = &self.shapes;
         let is_stacked = matches!(self.shapes, Shapes::Areas(_));

@@ -19,7 +19,6 @@ impl Span {
         Self { from_us, to_us: to_us.max(from_us.saturating_add(1_000_000)) }
     }
 
-    /// Returns the time that these moments cover.
     pub fn of(moments: &[Moment]) -> Option<Self> {
         let (first, last) = (moments.first()?, moments.last()?);
         Some(Self::new(first.unix_us(), last.unix_us()))
@@ -128,7 +127,6 @@ impl Ink {
     }
 }
 
-/// Returns a small sample of a line, or of an area, for a legend.
 pub fn swatch(ink: Ink, is_area: bool) -> Markup {
     html! {
         svg.swatch width="22" height="10" aria-hidden="true" {

@@ -58,7 +58,6 @@ impl Felt {
     }
 }
 
-/// Returns for how long clients were stalled by each cause.
 fn by_cause(stalls: impl Iterator<Item = StallTime>) -> [Duration; StallCause::ALL.len()] {
     let mut stalled = [Duration::ZERO; StallCause::ALL.len()];
     for stall in stalls {
@@ -92,7 +91,6 @@ fn waiting(waits: &Waits) -> String {
     }
 }
 
-/// Says whether commands were refused because nothing could be evicted.
 pub fn refused(server: &ExportedServer) -> Markup {
     // A call that fails before a read command refuses nothing.
     match (server.refused(), server.failed_calls()) {
@@ -103,7 +101,6 @@ pub fn refused(server: &ExportedServer) -> Markup {
     }
 }
 
-/// Shows what clients felt, at the top of a server's page.
 pub fn section(server: &ExportedServer) -> Markup {
     html! {
         h2 { "What clients felt" }

@@ -178,7 +178,6 @@ impl Sources {
         })
     }
 
-    /// Returns the content of a file that the configuration names.
     fn named(&self, file: &Path) -> anyhow::Result<&[u8]> {
         readable(file, self.named.get(file).context("a file was not read")?)
     }

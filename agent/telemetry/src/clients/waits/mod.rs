@@ -69,7 +69,6 @@ pub struct Waits {
 
 /// A reading of the main thread, right before a look.
 pub(crate) struct ThreadSample<'a> {
-    /// When it was.
     pub at: Duration,
     /// For how long the thread had been busy until then: ran, or waited for a CPU; `None` if that is not known.
     pub busy: Option<Duration>,
