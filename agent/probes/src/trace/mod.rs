@@ -12,6 +12,7 @@ use evictscope_host::{Executable, Words};
 use evictscope_model::{FileOffset, ProcessAddress};
 use evictscope_telemetry::Unrun;
 
+use super::bpf::take_record;
 use super::error::ProbeError;
 use super::keeper::{Leaving, Link, LinkKeeper};
 use super::maps::Mapped;
@@ -205,10 +206,7 @@ impl Tracer {
     fn slow_calls(&mut self) -> Vec<TracedCall> {
         let mut calls = Vec::new();
         while let Some(item) = self.slow.next() {
-            if let Some(bytes) = item.get(..size_of::<TracedCall>()) {
-                // SAFETY: the slice is as long as the structure, which has only integers.
-                calls.push(unsafe { bytes.as_ptr().cast::<TracedCall>().read_unaligned() });
-            }
+            calls.extend(take_record::<TracedCall>(&mut &item[..]));
         }
         calls
     }
