@@ -157,7 +157,7 @@ impl ExportedServer {
     /// Returns what its commands took, if that is known and can be trusted.
     pub(crate) fn commands(&self) -> Option<MutexGuard<'_, CommandLog>> {
         let commands = self.commands.as_ref().filter(|_| self.trusts_members())?;
-        Some(commands.lock().unwrap_or_else(PoisonError::into_inner)).filter(|log| log.at().is_some())
+        Some(commands.lock().unwrap_or_else(PoisonError::into_inner)).filter(|log| log.at.is_some())
     }
 
     pub(super) fn is_stale(&self) -> bool {

@@ -42,7 +42,7 @@ impl Felt {
             let told = if is_told { cause } else { StallCause::Unknown };
             stalled[told as usize] += state.stalled(cause).unwrap_or_default();
         }
-        let mut over = waits.over().map(grouped);
+        let mut over = waits.over.map(grouped);
         over.reverse();
         Some(Self {
             over,
@@ -83,8 +83,8 @@ fn causes(stalled: [Duration; StallCause::ALL.len()]) -> String {
 }
 
 fn waiting(waits: &Waits) -> String {
-    let connected = grouped(waits.connected());
-    match (waits.waiting(), waits.connected()) {
+    let connected = grouped(waits.connected);
+    match (waits.waiting(), waits.connected) {
         (0, 0) => "none is connected".to_owned(),
         (0, _) => format!("none of {connected}"),
         (waiting, _) => format!("{} of {connected}, the first for {}", grouped(waiting), duration(waits.oldest_wait())),

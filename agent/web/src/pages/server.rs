@@ -223,7 +223,7 @@ pub fn margins(server: &ExportedServer) -> Markup {
                     @else { strong { "There it would stall its clients" } ": the main thread is " }
                     (percent(busy)) " busy, and evictions would add " (percent(added.share))
                     @if added.measured == CostOrigin::InTheLab { ", by what evicting keys of that size took in the lab" }
-                    @if let Some(waits) = server.state.known_waits() { ". Clients: " (grouped(waits.connected())) }
+                    @if let Some(waits) = server.state.known_waits() { ". Clients: " (grouped(waits.connected)) }
                     "."
                 },
             }

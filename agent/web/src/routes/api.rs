@@ -128,7 +128,7 @@ pub(super) async fn commands(State(app): State<App>, Query(which): Query<Which>)
     };
     let answer = CommandsAnswer {
         server: server.label.clone(),
-        time: log.at().and_then(|at| UnixTime::new(server.since_1970 + at)),
+        time: log.at.and_then(|at| UnixTime::new(server.since_1970 + at)),
         commands: log.counts().filter(|(_, counts)| *counts != CommandCounts::default()).map(totals).collect(),
         other_calls: log.others(),
     };
