@@ -43,13 +43,6 @@ struct Published {
     unwatched: watch::Sender<Option<Vec<UnwatchedServer>>>,
 }
 
-impl Default for Shared {
-    /// Returns no servers, a loop that has yet to turn for the first time, and no records.
-    fn default() -> Self {
-        Self::new(Err("records are not kept".to_owned()))
-    }
-}
-
 impl Shared {
     /// Returns no servers, and a loop that has yet to turn for the first time. `keeper` says where records are, or why
     /// none are kept.

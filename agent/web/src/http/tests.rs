@@ -46,7 +46,7 @@ fn must_answer(address: SocketAddr, what: &str, headers: &str, status: u16, text
 async fn start_on(address: &str, web: Web) -> anyhow::Result<Server> {
     let listener = bind(address.parse()?).await?;
     let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr()?.port()));
-    let shared = Shared::default();
+    let shared = Shared::new(Err("records are not kept".to_owned()));
     let (stop, stopped) = oneshot::channel::<()>();
     let shutdown = async {
         _ = stopped.await;
@@ -207,7 +207,7 @@ async fn an_idle_connection_does_not_delay_the_end() -> anyhow::Result<()> {
 
 #[test]
 fn a_turn_counts_from_when_it_was_whatever_the_time_of_day() {
-    let shared = Shared::default();
+    let shared = Shared::new(Err("records are not kept".to_owned()));
     std::thread::sleep(Duration::from_millis(200));
     let silent = shared.since_last_turn();
     assert!(silent >= Duration::from_millis(200), "{silent:?}");

@@ -24,7 +24,7 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
         @if place != Place::File {
             p {
                 a href=(text::server_link(&record.server.label)) { "Server " (record.server.label) } " · "
-                a href=(text::record_json_link(&record.id)) { "This record as JSON" } " · "
+                a href={ "/api/v1/records/" (record.id) } { "This record as JSON" } " · "
                 "as a file: " code { "evictscope report " (record.id) " -o report.html" }
             }
         }
