@@ -333,23 +333,6 @@ fn a_server_that_does_not_listen_is_deferred_and_then_goes_by_its_pid() -> anyho
 }
 
 #[test]
-fn a_script_with_the_name_of_a_server_is_not_a_server() -> anyhow::Result<()> {
-    let directory = tempfile::tempdir()?;
-    let [text, script] = ["text", "redis-server"].map(|name| directory.path().join(name));
-    std::fs::write(&text, "#!/bin/sh\nread line\n")?;
-    copy_program(&text, &script)?;
-    let (child, _input, _output) = Owned::start_with_pipes(&mut Command::new(&script))?;
-    let pid = child.pid();
-    // While it is being executed it has its new name already, but no arguments yet.
-    until("the script has its arguments", || {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline"))?;
-        Ok((!line.is_empty()).then_some(()))
-    })?;
-    assert!(!scanner()?.scan()?.starting.contains(&pid));
-    Ok(())
-}
-
-#[test]
 fn a_server_of_another_user_is_reported_as_hidden() -> anyhow::Result<()> {
     if !geteuid().is_root() {
         return skip("only root can become another user");
