@@ -3,7 +3,7 @@
 //! Everything here is plain old data with a fixed layout (`repr(C)`, no padding that matters, no
 //! pointers). The agent copies these structures out of the maps as they are.
 //!
-//! Deliberately absent: anything that only one side needs.
+//! Deliberately absent: anything that only one side needs, but for where the kernel has what the programs read.
 #![no_std]
 
 mod config;
@@ -23,9 +23,9 @@ pub use histogram::{Bounds, Histogram, bounds};
 pub use mappers::{MAPPED_AT, MOST_HELD, MOST_MAPPINGS, Mapper, MapperMember};
 pub use profile::{MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES, profile_slot};
 pub use sockets::{
-    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END, LookEnd, NOT_SEEN,
-    OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
-    UNTAKEN,
+    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END, LookEnd, MemberPath,
+    NOT_SEEN, OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP,
+    UNREAD_UNIX, UNTAKEN,
 };
 pub use stats::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check, CycleCheck, CycleStats,

@@ -1,5 +1,7 @@
 //! What the program that looks at who maps a file writes to its reader.
 
+use crate::sockets::kernel_members;
+
 /// Where the reader maps the file, so that the program finds it among all that the reader has mapped.
 pub const MAPPED_AT: u64 = 0x2000_0000_0000;
 /// The most mappings that are counted, and the most whose lock is held that are told.
@@ -24,64 +26,38 @@ impl Mapper {
     pub const END: u64 = 0;
 }
 
-/// A member of a kernel structure whose offset the program is told: the index into its table of offsets.
-#[repr(usize)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapperMember {
-    /// `struct vm_area_struct`: where it begins.
-    Start,
-    /// `struct vm_area_struct`: where it ends.
-    End,
-    /// `struct vm_area_struct`: its `struct mm_struct`.
-    Space,
-    /// `struct vm_area_struct`: the page of the file that it begins with.
-    Page,
-    /// `struct vm_area_struct`: its `struct file`.
-    File,
-    /// `struct vm_area_struct`: its `struct rb_node` in the tree of all mappings of the file.
-    Links,
-    /// `struct vm_area_struct`: the last page of the file in this part of the tree.
-    Last,
-    /// `struct file`: its `struct address_space`.
-    Mapping,
-    /// `struct address_space`: the first `struct rb_node` of the tree.
-    Tree,
-    /// `struct address_space`: its `struct inode`.
-    Inode,
-    /// `struct inode`: its `struct super_block`.
-    FileSystem,
-    /// `struct super_block`: the type of the file system.
-    Magic,
-    /// `struct mm_struct`: how many use it, 32 bits; 0 if it is being taken down.
-    Users,
-    /// `struct mm_struct`: whether its lock is held, 64 bits.
-    Lock,
-    /// `struct mm_struct`: the `struct task_struct` that it belongs to. Kernels without control groups lack it.
-    Owner,
-    /// `struct task_struct`: the process, 32 bits.
-    Process,
-}
-
-impl MapperMember {
-    /// All of them, in their order.
-    pub const ALL: [Self; 16] = [
-        Self::Start,
-        Self::End,
-        Self::Space,
-        Self::Page,
-        Self::File,
-        Self::Links,
-        Self::Last,
-        Self::Mapping,
-        Self::Tree,
-        Self::Inode,
-        Self::FileSystem,
-        Self::Magic,
-        Self::Users,
-        Self::Lock,
-        Self::Owner,
-        Self::Process,
-    ];
-    /// How many there are.
-    pub const COUNT: usize = Self::ALL.len();
+kernel_members! {
+    MapperMember,
+    /// Where it begins.
+    Start: [("vm_area_struct", "vm_start")],
+    /// Where it ends.
+    End: [("vm_area_struct", "vm_end")],
+    /// Its `struct mm_struct`.
+    Space: [("vm_area_struct", "vm_mm")],
+    /// The page of the file that it begins with.
+    Page: [("vm_area_struct", "vm_pgoff")],
+    /// Its `struct file`.
+    File: [("vm_area_struct", "vm_file")],
+    /// Its `struct rb_node` in the tree of all mappings of the file.
+    Links: [("vm_area_struct", "shared.rb")],
+    /// The last page of the file in this part of the tree.
+    Last: [("vm_area_struct", "shared.rb_subtree_last")],
+    /// Its `struct address_space`.
+    Mapping: [("file", "f_mapping")],
+    /// The first `struct rb_node` of the tree.
+    Tree: [("address_space", "i_mmap.rb_root.rb_node")],
+    /// Its `struct inode`.
+    Inode: [("address_space", "host")],
+    /// Its `struct super_block`.
+    FileSystem: [("inode", "i_sb")],
+    /// The type of the file system.
+    Magic: [("super_block", "s_magic")],
+    /// How many use it, 32 bits; 0 if it is being taken down.
+    Users: [("mm_struct", "mm_users")],
+    /// Whether its lock is held, 64 bits.
+    Lock: [("mm_struct", "mmap_lock"), ("rw_semaphore", "count")],
+    /// The `struct task_struct` that it belongs to. Kernels without control groups lack it.
+    Owner: [("mm_struct", "owner")],
+    /// The process, 32 bits.
+    Process: [("task_struct", "tgid")],
 }

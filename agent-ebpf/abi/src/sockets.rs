@@ -100,143 +100,117 @@ pub struct LookEnd {
     pub files: u64,
 }
 
-/// A member of a kernel structure whose offset the program is told: the index into its table of offsets.
-#[repr(usize)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KernelMember {
-    /// `struct socket`: the kind of socket, 16 bits.
-    SocketType,
-    /// `struct socket`: its `struct sock`.
-    SocketSock,
-    /// `struct sock`: the address family, 16 bits.
-    Family,
-    /// `struct sock`: the state of the connection, 8 bits.
-    State,
-    /// `struct sock`: the protocol, 16 bits.
-    Protocol,
-    /// `struct inet_sock`: its own port, 16 bits, in network order. A connection that was reset keeps it.
-    Port,
-    /// `struct sock`: which directions are shut down, 8 bits.
-    Shutdown,
-    /// `struct sock`: the list of what has come. It begins like a `struct sk_buff`.
-    ReceiveQueue,
-    /// `struct tcp_sock`: what comes next, 32 bits.
-    RcvNxt,
-    /// `struct tcp_sock`: what is read next, 32 bits.
-    CopiedSeq,
-    /// `struct tcp_sock`: the number of the last segment that acknowledged something new, 32 bits.
-    SndWl1,
-    /// `struct tcp_sock`: the first number that is not acknowledged, 32 bits.
-    SndUna,
-    /// `struct tcp_sock`: the number after all that the owner has written, 32 bits.
-    WriteSeq,
-    /// `struct tcp_sock`: the number after all that has left, 32 bits.
-    SndNxt,
-    /// `struct tcp_sock`: when the other side last acknowledged anything, 32 bits.
-    LastAcknowledged,
-    /// `struct tcp_sock`: when data last came, 32 bits.
-    LastReceived,
-    /// `struct tcp_sock`: when data last left, 32 bits.
-    LastSent,
-    /// `struct tcp_sock` that listens: the first `struct request_sock` that waits to be accepted.
-    AcceptHead,
-    /// `struct request_sock`: the next one.
-    RequestNext,
-    /// `struct request_sock`: the `struct sock` of the connection.
-    RequestSock,
-    /// `struct sk_buff`: the next one of its list.
-    BufferNext,
-    /// `struct sk_buff`: its `struct sock`.
-    BufferSock,
-    /// `struct sk_buff`: its length, 32 bits.
-    BufferLength,
-    /// `struct sk_buff` of a Unix stream socket: how much of it was read, 32 bits.
-    BufferConsumed,
-    /// `struct tcp_sock`: whether it is a part of an MPTCP connection, 8 bits. Kernels without MPTCP lack this and what
-    /// follows.
-    IsMptcp,
-    /// `struct tcp_sock` that is: its `struct mptcp_subflow_context`.
-    MptcpContext,
-    /// `struct mptcp_subflow_context`: the `struct mptcp_sock` of the connection.
-    MptcpConnection,
-    /// `struct mptcp_sock`: the `struct tcp_sock` that it began with.
-    MptcpFirst,
-    /// `struct mptcp_sock`: bytes that have come, 64 bits.
-    MptcpReceived,
-    /// `struct mptcp_sock`: bytes that were read, 64 bits.
-    MptcpConsumed,
-    /// `struct mptcp_sock`: the number after all that the owner has written, 64 bits.
-    MptcpWriteSeq,
-    /// `struct mptcp_sock`: the number after all that has left, 64 bits.
-    MptcpSndNxt,
-    /// `struct mptcp_sock`: when data last came, 32 bits.
-    MptcpLastReceived,
-    /// `struct mptcp_sock`: when data last left, 32 bits.
-    MptcpLastSent,
-    /// `struct mptcp_sock`: the first number that is not acknowledged, 64 bits.
-    MptcpSndUna,
-    /// `struct sock`: the other side's IPv6 address. Kernels without IPv6 lack it.
-    PeerV6,
-    /// `struct sock`: the other side's IPv4 address, 32 bits, in network order. This and what follows tells peers.
-    PeerV4,
-    /// `struct sock`: the `struct pid` of the process at the other side of a Unix socket.
-    PeerProcess,
-    /// `struct pid`: its number in the first namespace, 32 bits.
-    ProcessNumber,
-    /// `struct unix_sock`: the `struct sock` of the other side.
-    UnixPeer,
-    /// `struct sock`: the memory of what it has written and nobody has taken, bytes, and 1; 32 bits.
-    WriteMemory,
+/// Where a member is: in a structure, and perhaps in that the next. Their offsets are added up.
+pub type MemberPath = &'static [(&'static str, &'static str)];
+
+/// Declares the members of kernel structures whose offsets a program is told. Each is an index into its table of offsets.
+macro_rules! kernel_members {
+    ($name:ident, $($(#[$about:meta])* $member:ident: $path:expr,)*) => {
+        /// A member of a kernel structure.
+        #[repr(usize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$about])* $member,)*
+        }
+
+        impl $name {
+            /// How many there are.
+            pub const COUNT: usize = [$(Self::$member),*].len();
+            /// All of them, in their order, and where they are.
+            pub const ALL: [(Self, $crate::MemberPath); Self::COUNT] = [$((Self::$member, &$path)),*];
+        }
+    };
+}
+
+pub(crate) use kernel_members;
+
+kernel_members! {
+    KernelMember,
+    /// The kind of socket, 16 bits.
+    SocketType: [("socket", "type")],
+    /// Its `struct sock`.
+    SocketSock: [("socket", "sk")],
+    /// The address family, 16 bits.
+    Family: [("sock", "__sk_common.skc_family")],
+    /// The state of the connection, 8 bits.
+    State: [("sock", "__sk_common.skc_state")],
+    /// The protocol, 16 bits.
+    Protocol: [("sock", "sk_protocol")],
+    /// Its own port, 16 bits, in network order. A connection that was reset keeps it.
+    Port: [("inet_sock", "inet_sport")],
+    /// Which directions are shut down, 8 bits.
+    Shutdown: [("sock", "sk_shutdown")],
+    /// The list of what has come. It begins like a `struct sk_buff`.
+    ReceiveQueue: [("sock", "sk_receive_queue")],
+    /// What comes next, 32 bits.
+    RcvNxt: [("tcp_sock", "rcv_nxt")],
+    /// What is read next, 32 bits.
+    CopiedSeq: [("tcp_sock", "copied_seq")],
+    /// The number of the last segment that acknowledged something new, 32 bits.
+    SndWl1: [("tcp_sock", "snd_wl1")],
+    /// The first number that is not acknowledged, 32 bits.
+    SndUna: [("tcp_sock", "snd_una")],
+    /// The number after all that the owner has written, 32 bits.
+    WriteSeq: [("tcp_sock", "write_seq")],
+    /// The number after all that has left, 32 bits.
+    SndNxt: [("tcp_sock", "snd_nxt")],
+    /// When the other side last acknowledged anything, 32 bits.
+    LastAcknowledged: [("tcp_sock", "rcv_tstamp")],
+    /// When data last came, 32 bits.
+    LastReceived: [("tcp_sock", "inet_conn.icsk_ack.lrcvtime")],
+    /// When data last left, 32 bits.
+    LastSent: [("tcp_sock", "lsndtime")],
+    /// Of one that listens: the first `struct request_sock` that waits to be accepted.
+    AcceptHead: [("tcp_sock", "inet_conn.icsk_accept_queue.rskq_accept_head")],
+    /// The next one.
+    RequestNext: [("request_sock", "dl_next")],
+    /// The `struct sock` of the connection.
+    RequestSock: [("request_sock", "sk")],
+    /// The next one of its list.
+    BufferNext: [("sk_buff", "next")],
+    /// Its `struct sock`.
+    BufferSock: [("sk_buff", "sk")],
+    /// Its length, 32 bits.
+    BufferLength: [("sk_buff", "len")],
+    /// Of a Unix stream socket: how much of it was read, 32 bits.
+    BufferConsumed: [("sk_buff", "cb"), ("unix_skb_parms", "consumed")],
+    /// Whether it is a part of an MPTCP connection, 8 bits. Kernels without MPTCP lack this and what follows.
+    IsMptcp: [("tcp_sock", "is_mptcp")],
+    /// Of one that is: its `struct mptcp_subflow_context`.
+    MptcpContext: [("tcp_sock", "inet_conn.icsk_ulp_data")],
+    /// The `struct mptcp_sock` of the connection.
+    MptcpConnection: [("mptcp_subflow_context", "conn")],
+    /// The `struct tcp_sock` that it began with.
+    MptcpFirst: [("mptcp_sock", "first")],
+    /// Bytes that have come, 64 bits.
+    MptcpReceived: [("mptcp_sock", "bytes_received")],
+    /// Bytes that were read, 64 bits.
+    MptcpConsumed: [("mptcp_sock", "bytes_consumed")],
+    /// The number after all that the owner has written, 64 bits.
+    MptcpWriteSeq: [("mptcp_sock", "write_seq")],
+    /// The number after all that has left, 64 bits.
+    MptcpSndNxt: [("mptcp_sock", "snd_nxt")],
+    /// When data last came, 32 bits.
+    MptcpLastReceived: [("mptcp_sock", "last_data_recv")],
+    /// When data last left, 32 bits.
+    MptcpLastSent: [("mptcp_sock", "last_data_sent")],
+    /// The first number that is not acknowledged, 64 bits.
+    MptcpSndUna: [("mptcp_sock", "snd_una")],
+    /// The other side's IPv6 address. Kernels without IPv6 lack it.
+    PeerV6: [("sock", "__sk_common.skc_v6_daddr")],
+    /// The other side's IPv4 address, 32 bits, in network order. This and what follows tells peers.
+    PeerV4: [("sock", "__sk_common.skc_daddr")],
+    /// The `struct pid` of the process at the other side of a Unix socket.
+    PeerProcess: [("sock", "sk_peer_pid")],
+    /// Its number in the first namespace, 32 bits.
+    ProcessNumber: [("pid", "numbers"), ("upid", "nr")],
+    /// The `struct sock` of the other side.
+    UnixPeer: [("unix_sock", "peer")],
+    /// The memory of what it has written and nobody has taken, bytes, and 1; 32 bits.
+    WriteMemory: [("sock", "sk_wmem_alloc")],
 }
 
 impl KernelMember {
-    /// All of them, in their order.
-    pub const ALL: [Self; 41] = [
-        Self::SocketType,
-        Self::SocketSock,
-        Self::Family,
-        Self::State,
-        Self::Protocol,
-        Self::Port,
-        Self::Shutdown,
-        Self::ReceiveQueue,
-        Self::RcvNxt,
-        Self::CopiedSeq,
-        Self::SndWl1,
-        Self::SndUna,
-        Self::WriteSeq,
-        Self::SndNxt,
-        Self::LastAcknowledged,
-        Self::LastReceived,
-        Self::LastSent,
-        Self::AcceptHead,
-        Self::RequestNext,
-        Self::RequestSock,
-        Self::BufferNext,
-        Self::BufferSock,
-        Self::BufferLength,
-        Self::BufferConsumed,
-        Self::IsMptcp,
-        Self::MptcpContext,
-        Self::MptcpConnection,
-        Self::MptcpFirst,
-        Self::MptcpReceived,
-        Self::MptcpConsumed,
-        Self::MptcpWriteSeq,
-        Self::MptcpSndNxt,
-        Self::MptcpLastReceived,
-        Self::MptcpLastSent,
-        Self::MptcpSndUna,
-        Self::PeerV6,
-        Self::PeerV4,
-        Self::PeerProcess,
-        Self::ProcessNumber,
-        Self::UnixPeer,
-        Self::WriteMemory,
-    ];
-    /// How many there are.
-    pub const COUNT: usize = Self::ALL.len();
-
     /// Returns whether there is a use for the program in a kernel without it.
     pub const fn is_optional(self) -> bool {
         self as usize >= Self::IsMptcp as usize

@@ -69,12 +69,12 @@ fn changed_pages(pid: u32, executable: &Executable) -> io::Result<Vec<(u64, u64)
     let number = |address| usize::try_from(address / page_size()).map_err(io::Error::other);
     let (mut pages_of_process, mut left) = (Vec::new(), MOST_PAGES);
     for map in process.maps().map_err(io::Error::other)? {
-        let is_executable = map.inode == executable.id().inode() && map.pathname == path;
+        let is_executable = map.inode == executable.id().file.inode && map.pathname == path;
         if !is_executable || !map.perms.contains(MMPermissions::EXECUTE) {
             continue;
         }
         let (begin, end) = map.address;
-        let in_file = executable.id().bytes().saturating_sub(map.offset);
+        let in_file = executable.id().bytes.saturating_sub(map.offset);
         let count = (end - begin).min(in_file).div_ceil(page_size());
         left = left.checked_sub(count).ok_or_else(|| io::Error::other("it has mapped more code than any server"))?;
         let range = number(begin)?..number(begin + count * page_size())?;

@@ -96,7 +96,6 @@ fn by_conmon(pid: u32, id: &str) -> Option<String> {
     None
 }
 
-/// Returns the name in the command line of the `conmon` of the container with this id.
 fn name_in<'a>(arguments: &'a [String], id: &str) -> Option<&'a str> {
     let value = |option: &str| {
         let mut pairs = arguments.iter().zip(arguments.iter().skip(1));

@@ -45,10 +45,12 @@ pub enum ExecutableError {
 /// Tells a file from others, and from its earlier versions: a key for what was learnt from its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExecutableId {
-    file: FileId,
+    /// Its device, and its number there.
+    pub file: FileId,
     /// Seconds since 1970, and nanoseconds.
     modified: (i64, u32),
-    bytes: u64,
+    /// How large it is.
+    pub bytes: u64,
 }
 
 /// An executable that was found. If it was found as `/proc/PID/exe`, it is the one that the process runs even if
@@ -130,23 +132,6 @@ impl Executable {
         let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
             .map_err(|source| ExecutableError::of(&self.path, source))?;
         Contents::of(file, &self.path)
-    }
-}
-
-impl ExecutableId {
-    /// Returns the device that it is on.
-    pub fn device(&self) -> u64 {
-        self.file.device
-    }
-
-    /// Returns its number on the device.
-    pub fn inode(&self) -> u64 {
-        self.file.inode
-    }
-
-    /// Returns how large it is.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 }
 

@@ -18,14 +18,11 @@ const CLUSTER_BUS_OFFSET: u16 = 10_000;
 /// Where a server listens.
 #[derive(Debug, Default)]
 pub(crate) struct Listening {
-    /// The TCP ports.
     pub ports: Vec<u16>,
-    /// The paths of the Unix sockets.
     paths: Vec<String>,
 }
 
 impl Listening {
-    /// Reads where a process listens.
     pub(crate) fn of(pid: u32) -> ProcResult<Self> {
         let process = Process::new(pid.cast_signed())?;
         let sockets: HashSet<u64> = process

@@ -179,7 +179,6 @@ impl PartialEq for ProcessHandle {
 
 impl Eq for ProcessHandle {}
 
-/// Reads in `/proc/PID/stat` whether a process has ended.
 fn has_gone(identity: &ProcessIdentity) -> ProcResult<bool> {
     match Process::new(identity.pid.cast_signed()).and_then(|process| process.stat()) {
         Ok(stat) => Ok(stat.starttime != identity.start_time_ticks || matches!(stat.state, 'Z' | 'X')),

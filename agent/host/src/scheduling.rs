@@ -56,7 +56,6 @@ impl Scheduling {
         Some(age.saturating_sub(Duration::from_nanos(ran.saturating_add(wanted))))
     }
 
-    /// Returns the value of this line in `status` of proc(5).
     fn status<'a>(&self, text: &'a mut [u8], name: &str) -> Option<&'a str> {
         read(self.status.as_ref()?, text)?.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }

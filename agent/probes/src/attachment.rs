@@ -41,7 +41,6 @@ impl Coverage {
     /// Nothing is placed in the server's code.
     pub const NOTHING: Self = Self { eviction: Probed::Nothing, cycles: false };
 
-    /// Returns which calls of a function are probed.
     fn of(self, function: &Description) -> Probed {
         if function == EVICTION_CALL.description {
             self.eviction
@@ -218,7 +217,6 @@ impl Attachment {
         self.take_off(unwanted);
     }
 
-    /// Begins to take probes off.
     fn take_off(&mut self, placed: Vec<Placed>) {
         self.leaving.extend(placed.into_iter().flat_map(|placed| placed.links).map(Link::take_off));
     }
@@ -260,7 +258,6 @@ impl Drop for Attachment {
     }
 }
 
-/// Returns how many sites are probed in all.
 fn sites_of(placed: &[Placed]) -> usize {
     placed.iter().flat_map(|placed| &placed.links).map(Link::sites).sum()
 }

@@ -2,7 +2,8 @@
 //!
 //! A uprobe_multi link (Linux 6.6) is one link for all sites of a program in a process, which the kernel takes off in a
 //! thousandth of the time that perf events need. So aya creates the maps, `aya_obj` prepares the instructions of the
-//! same object, and they are loaded here. Nor can aya ask for an iterator over what one task has.
+//! same object, and they are loaded here. Nor can aya ask for an iterator over what one task has, or read the records
+//! that programs write.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -15,6 +16,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_attach_type::{self, BPF_PERF_EVENT, BPF_TRACE_ITER, BPF_TRACE_UPROBE_MULTI};
 use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_KPROBE;
 use aya_obj::generated::{PERF_FLAG_FD_CLOEXEC, bpf_attr, bpf_cmd, perf_event_attr};
+use evictscope_abi::{ActiveSocket, IdleSocket, LookEnd, Mapper, ProfileSample, TracedCall};
 
 use super::error::ProbeError;
 use super::system::give_back;
@@ -178,6 +180,29 @@ pub fn open_iterator(program: BorrowedFd<'_>, tid: u32) -> io::Result<OwnedFd> {
     attr.iter_create.link_fd = link.as_raw_fd().cast_unsigned();
     // SAFETY: it has no pointers.
     unsafe { bpf(bpf_cmd::BPF_ITER_CREATE, &attr) }
+}
+
+/// A record that programs write.
+///
+/// # Safety
+///
+/// It consists of integers, without padding, so that any bytes are one.
+pub unsafe trait WrittenRecord: Copy {}
+
+macro_rules! written {
+    ($($record:ty),*) => { $(
+        // SAFETY: it does.
+        unsafe impl WrittenRecord for $record {}
+    )* };
+}
+
+written!(ActiveSocket, IdleSocket, LookEnd, Mapper, ProfileSample, TracedCall);
+
+/// Takes the first of these records; `None` if there are fewer bytes.
+pub fn take_record<T: WrittenRecord>(bytes: &mut &[u8]) -> Option<T> {
+    let record = bytes.split_off(..size_of::<T>())?;
+    // SAFETY: the slice is as long as the record, and any bytes are one.
+    Some(unsafe { record.as_ptr().cast::<T>().read_unaligned() })
 }
 
 #[cfg(test)]

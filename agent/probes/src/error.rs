@@ -120,7 +120,6 @@ impl From<Obstacle> for io::Error {
 }
 
 impl ProbeError {
-    /// Converts an error from loading the object.
     pub(super) fn load(error: aya::EbpfError) -> Self {
         let reason = chain(&error);
         if is_permission(&error) {
@@ -132,7 +131,6 @@ impl ProbeError {
         }
     }
 
-    /// Converts an error from loading or handling one program.
     pub(super) fn program(error: ProgramError) -> Self {
         if is_too_many_files(&error) {
             return Self::TooManyFiles("loading the programs".to_owned());
@@ -143,7 +141,6 @@ impl ProbeError {
         if is_permission(&error) && !refused { Self::NotPermitted(chain(&error)) } else { Self::Program(error) }
     }
 
-    /// Converts an error from attaching one program by a perf event.
     pub(super) fn attach_by_perf_event(program: &'static str, pid: u32, error: &AnyError) -> Self {
         match Self::attach(program, pid, error) {
             Self::NotPermitted(reason) => Self::PerfEventNotPermitted(reason),
@@ -151,7 +148,6 @@ impl ProbeError {
         }
     }
 
-    /// Converts an error from attaching one program.
     pub(super) fn attach(program: &'static str, pid: u32, error: &AnyError) -> Self {
         let obstacle = io_error(error).and_then(|error| error.get_ref()?.downcast_ref());
         let is_gone = |error: &io::Error| error.kind() == ErrorKind::NotFound || has_number(error, Errno::SRCH);

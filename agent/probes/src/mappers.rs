@@ -17,7 +17,7 @@ use evictscope_abi::{MAPPED_AT, MOST_MAPPINGS, Mapper};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::gettid;
 
-use super::bpf::{load_iterator, open_iterator};
+use super::bpf::{load_iterator, open_iterator, take_record};
 use super::error::{Obstacle, ProbeError};
 use super::kernel_types;
 
@@ -91,13 +91,8 @@ impl MappedRange {
         let tid = gettid().as_raw_nonzero().get().cast_unsigned();
         let mut bytes = Vec::new();
         File::from(open_iterator(program, tid)?).read_to_end(&mut bytes)?;
-        let words: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
-        let record = |&[low, high, pid, mappings]: &[u32; 4]| Mapper {
-            space: u64::from(low) | u64::from(high) << 32,
-            pid,
-            mappings,
-        };
-        Ok(words.as_chunks().0.iter().map(record).collect())
+        let mut left = &bytes[..];
+        Ok(std::iter::from_fn(|| take_record(&mut left)).collect())
     }
 }
 

@@ -30,7 +30,6 @@ fn calls_index(slot: u32, function: u16) -> u32 {
 }
 
 impl Maps {
-    /// Maps the maps of the loaded object.
     pub fn of(ebpf: &Ebpf) -> Result<Self, ProbeError> {
         let map = |name| ebpf.map(name).ok_or(ProbeError::Object(name));
         Ok(Self {
@@ -61,7 +60,6 @@ impl Maps {
         }
     }
 
-    /// Sets whether calls of a function that begin from now on are counted.
     pub fn observe(&self, slot: u32, function: u16, is_observed: bool) {
         if let Ok(config) = self.configs.entry(slot)
             && u32::from(function) < MAX_FUNCTIONS
@@ -72,12 +70,10 @@ impl Maps {
         }
     }
 
-    /// Returns whether an inner call of a function is under way.
     pub fn is_inside(&self, slot: u32, function: u16) -> bool {
         self.inner_since(slot, function).is_some_and(|since| since.load(Ordering::SeqCst) != 0)
     }
 
-    /// Gives up a function's inner call that is under way, if there is one.
     pub fn give_up(&self, slot: u32, function: u16) {
         if let Some(since) = self.inner_since(slot, function) {
             since.store(0, Ordering::SeqCst);
@@ -159,7 +155,6 @@ unsafe impl<T: Send> Send for Mapped<T> {}
 unsafe impl<T: Send> Sync for Mapped<T> {}
 
 impl<T: Copy> Mapped<T> {
-    /// Maps an array of `len` entries.
     pub fn of(map: &Map, len: u32) -> Result<Self, ProbeError> {
         let Map::Array(map) = map else { return Err(ProbeError::Object("array that can be mapped")) };
         let (len, fd) = (len as usize, map.fd().as_fd());

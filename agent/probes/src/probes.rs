@@ -138,7 +138,6 @@ impl KernelMessage {
     }
 }
 
-/// The programs' log.
 struct KernelLog {
     logger: EbpfLogger<Collector>,
     records: Receiver<String>,
@@ -160,7 +159,6 @@ impl KernelLog {
         }
     }
 
-    /// Returns the messages since the last call.
     fn messages(&mut self) -> Vec<KernelMessage> {
         self.logger.flush();
         self.records.try_iter().filter_map(|record| KernelMessage::parse(&record)).collect()

@@ -11,9 +11,11 @@ use aya::programs::PerfEvent;
 use aya_obj::generated::perf_event_attr;
 use aya_obj::generated::perf_sw_ids::PERF_COUNT_SW_CPU_CLOCK;
 use aya_obj::generated::perf_type_id::PERF_TYPE_SOFTWARE;
-use evictscope_abi::{MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, profile_slot};
+use evictscope_abi::{
+    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES, profile_slot,
+};
 
-use super::bpf::{link_perf_event, perf_event};
+use super::bpf::{link_perf_event, perf_event, take_record};
 use super::error::ProbeError;
 use super::maps::Mapped;
 use super::programs::load;
@@ -40,17 +42,6 @@ struct Shared {
 struct Cookies {
     used: Vec<u64>,
     next: u64,
-}
-
-/// What was counted of one profile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SamplerCounts {
-    /// Samples that there was no room for.
-    pub lost: u64,
-    /// Events that came in another thread than the one asked for.
-    pub foreign: u64,
-    /// What the samples cost the thread, nanoseconds.
-    pub spent_ns: u64,
 }
 
 /// A main thread that is being sampled. Dropping it ends the sampling and gives up its counts.
@@ -124,7 +115,14 @@ impl Sampler {
     pub fn drain(&self, mut each: impl FnMut(StackSample<'_>)) {
         let mut samples = self.0.samples.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(item) = samples.next() {
-            each_of(&item, &mut each);
+            let Some(sample) = take_record::<ProfileSample>(&mut &item[..]) else { continue };
+            let copied = usize::try_from(sample.pages).map_or(STACK_PAGES, |pages| pages.min(STACK_PAGES));
+            each(StackSample {
+                cookie: sample.profile,
+                at: Duration::from_nanos(sample.at_ns),
+                registers: &sample.registers,
+                stack: sample.stack[..copied].as_flattened(),
+            });
         }
     }
 
@@ -143,23 +141,6 @@ impl Sampler {
     fn cookies(&self) -> MutexGuard<'_, Cookies> {
         self.0.cookies.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Calls `each` for the sample in these bytes.
-fn each_of(bytes: &[u8], each: &mut impl FnMut(StackSample<'_>)) {
-    const STACK: usize = std::mem::offset_of!(ProfileSample, stack);
-    const REGISTERS: usize = std::mem::offset_of!(ProfileSample, registers);
-    const AT: usize = std::mem::offset_of!(ProfileSample, at_ns);
-    let word = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-    let (Some(cookie), Some(pages), Some(stack)) = (word(0), word(8), bytes.get(STACK..)) else { return };
-    let registers = std::array::from_fn(|index| word(REGISTERS + index * 8).unwrap_or(0));
-    let copied = usize::try_from(pages).map_or(0, |pages| pages.saturating_mul(STACK_PAGE));
-    each(StackSample {
-        cookie,
-        at: Duration::from_nanos(word(AT).unwrap_or(0)),
-        registers: &registers,
-        stack: &stack[..copied.min(stack.len())],
-    });
 }
 
 /// Opens the event: a timer of the CPU time of one thread.
@@ -196,11 +177,11 @@ impl Sampling {
         self.attached = None;
     }
 
-    /// Returns what was counted so far.
-    pub fn counts(&self) -> SamplerCounts {
+    /// Returns what was counted so far, with all that the samples cost the thread.
+    pub fn counts(&self) -> ProfileCounts {
         let counts = self.sampler.counts(self.cookie);
         let events = counts.samples + counts.lost + counts.foreign;
-        SamplerCounts { lost: counts.lost, foreign: counts.foreign, spent_ns: counts.spent_ns + events * INTERRUPT_NS }
+        ProfileCounts { spent_ns: counts.spent_ns + events * INTERRUPT_NS, ..counts }
     }
 }
 

@@ -31,13 +31,11 @@ const EVICTION: [&str; Probe::ALL.len()] = ["call_enter", "eviction_return", "ev
 /// The programs on the expire cycle. Its entry is never probed: most calls return early.
 const EXPIRE: [&str; Probe::ALL.len()] = ["call_enter", "call_return", "expire_start", "expire_end"];
 
-/// Returns the names of all programs of the daemon.
 pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     let others = EVICTION.into_iter().chain(EXPIRE);
     ANY.into_iter().chain(others.filter(|name| !ANY.contains(name)))
 }
 
-/// Returns the name of the program for a probe of a traced function.
 fn name_of(function: &Description, probe: Probe) -> &'static str {
     let programs = if function == EVICTION_CALL.description {
         EVICTION
@@ -117,7 +115,6 @@ impl Programs {
         Ok(Self { keeper: keeper.clone(), loaded: Loaded::Perf(ebpf, event.map_err(ProbeError::NoUprobeEvents)?) })
     }
 
-    /// Returns whether probes are attached by uprobe_multi links.
     pub fn has_multi_links(&self) -> bool {
         matches!(self.loaded, Loaded::Multi(_))
     }

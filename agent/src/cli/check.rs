@@ -155,7 +155,7 @@ fn programs(checklist: &mut Checklist) -> Option<(Arc<Probes>, Option<SocketIter
     let loaded_iterator = loaded.sockets.map_err(Into::into);
     let sockets = match loaded_iterator.and_then(|iterator| sockets(&iterator).map(|()| iterator)) {
         Ok(iterator) => {
-            match iterator.no_peers() {
+            match &iterator.no_peers {
                 None => checklist.ok("sockets", "the kernel shows which requests are unread, and whose they are"),
                 Some(why) => checklist.note("sockets", &format!("whose requests are unread cannot be seen: {why}")),
             }

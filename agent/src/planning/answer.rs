@@ -192,7 +192,7 @@ fn content(data: &[u8]) -> ContentHash {
 impl Planned {
     /// Returns whether it can be true of this executable.
     pub(super) fn is_possible(&self, executable: &Executable) -> bool {
-        let bytes = executable.id().bytes();
+        let bytes = executable.id().bytes;
         self.plan.is_possible(bytes) && self.function.as_ref().is_none_or(|function| function.is_possible(bytes))
     }
 

@@ -62,7 +62,7 @@ impl PlanRequest<'_> {
     }
 
     fn identify(&self) -> Result<Identified, Failure> {
-        let waits = (self.executable.id().device(), None);
+        let waits = (self.executable.id().file.device, None);
         process::ask(Some(self.executable), self.exe, waits, ["--identify".into()])
     }
 
@@ -84,7 +84,7 @@ impl PlanRequest<'_> {
         let places =
             (identified.names.iter()).flat_map(|names| debug_places(self.debug_dirs, names, self.exe, self.root));
         let debug_files = places.flat_map(|place| [place.root, place.path].map(OsString::from));
-        let waits = (self.executable.id().device(), Some(self.root.to_owned()));
+        let waits = (self.executable.id().file.device, Some(self.root.to_owned()));
         process::ask(Some(self.executable), self.exe, waits, option.into_iter().chain(debug_files))
     }
 }

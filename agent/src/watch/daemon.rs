@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use evictscope_host::{Scanner, Scheduling};
-use evictscope_probes::{SocketIterator, share_heaps};
+use evictscope_probes::share_heaps;
 use evictscope_records::{self as records, Keeper, NoProfile, Store};
 use evictscope_web::{Web, WebConfig};
 use rustix::thread::gettid;
@@ -46,7 +46,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let sockets = sockets.inspect_err(|error| {
         tracing::warn!("how long clients wait cannot be seen, nor when they are stalled: {error}");
     });
-    if let Some(why) = sockets.as_ref().ok().and_then(SocketIterator::no_peers) {
+    if let Some(why) = sockets.as_ref().ok().and_then(|sockets| sockets.no_peers.as_ref()) {
         tracing::warn!("whose requests wait, and who does not read answers, cannot be seen: {why}");
     }
     tracing::debug!(?costs, "measured what a probe hit costs");

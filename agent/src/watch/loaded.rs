@@ -29,7 +29,7 @@ impl Loaded {
     pub fn load(with_peers: bool) -> anyhow::Result<Self> {
         open_as_many_files_as_allowed();
         let sockets = SocketIterator::load(with_peers);
-        let run_delay = (sockets.as_ref().ok()).and_then(SocketIterator::run_delay);
+        let run_delay = sockets.as_ref().ok().and_then(|sockets| sockets.run_delay);
         let (probes, costs) = Probes::load_and_calibrate(run_delay)?;
         let sampler = Sampler::load();
         let kept = drop_unneeded(to_attach(&probes)).context("cannot give up capabilities")?;

@@ -73,7 +73,7 @@ impl Probing {
 
     /// Returns what the probes cost, as [`Overhead::ratio`].
     pub fn overhead_ratio(&self) -> Option<f64> {
-        self.overhead.ratio()
+        self.overhead.last.map(|last| last.ratio)
     }
 
     pub fn timed(&self) -> TimedCalls {
@@ -114,7 +114,7 @@ impl Probing {
     /// Takes expire cycles out of the plan once their probes alone have cost more than the budget. Returns whether it
     /// did so now.
     pub fn leave_out_cycles(&mut self) -> bool {
-        let ratio = self.overhead.cycles_ratio();
+        let ratio = self.overhead.last.map(|last| last.cycles_ratio);
         let costs_too_much = ratio.is_some_and(|ratio| ratio > self.budget.share());
         let cycle = self.plan.function(EXPIRE_CYCLE.description);
         let Some(cycle) = cycle.filter(|_| costs_too_much && self.auto.is_some()) else { return false };

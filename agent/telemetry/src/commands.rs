@@ -93,23 +93,13 @@ pub fn calls_others(name: &str) -> bool {
     ["eval", "fcall", "exec"].iter().any(|outer| name.starts_with(outer))
 }
 
-/// What is kept of a span: times are monotonic, and commands are places in the table.
-#[derive(Clone, Debug)]
-struct KeptSpan {
-    from: Duration,
-    to: Duration,
-    is_stalled: bool,
-    commands: Box<[(u16, u64, u64)]>,
-    rest: (u64, u64),
-}
-
 /// The counters of a server's commands, and what they grew by in the last ten minutes.
 #[derive(Clone, Debug, Default)]
 pub struct CommandLog {
     names: Arc<[String]>,
     counts: Vec<CommandCounts>,
-    /// Until when the counters are known.
-    at: Option<Duration>,
+    /// Until when they are known, monotonic; `None` if they were not read yet.
+    pub at: Option<Duration>,
     /// All calls, and all commands by the server's own count, when it was first read or has begun again.
     begun: (u64, Option<u64>),
     /// All commands by that count just before the counters were read.
@@ -118,7 +108,8 @@ pub struct CommandLog {
     open: BTreeMap<u16, (u64, u64)>,
     from: Duration,
     is_stalled: bool,
-    spans: VecDeque<KeptSpan>,
+    /// By the monotonic clock.
+    spans: VecDeque<CommandSpan>,
 }
 
 impl CommandLog {
@@ -181,42 +172,36 @@ impl CommandLog {
             return;
         }
         let open = std::mem::take(&mut self.open);
-        if let Some(kept) = self.kept(&open, to) {
-            self.spans.push_back(kept);
-        }
+        self.spans.extend(self.kept(&open, to));
         self.from = to;
-        let is_over = |span: &KeptSpan| to.saturating_sub(span.to) > KEPT;
-        while self.spans.len() > MOST || self.spans.front().is_some_and(is_over) {
+        let over = microseconds(to.saturating_sub(KEPT));
+        while self.spans.len() > MOST || self.spans.front().is_some_and(|span| span.to_us < over) {
             self.spans.pop_front();
         }
     }
 
-    fn kept(&self, open: &BTreeMap<u16, (u64, u64)>, to: Duration) -> Option<KeptSpan> {
+    fn kept(&self, open: &BTreeMap<u16, (u64, u64)>, to: Duration) -> Option<CommandSpan> {
         let mut all: Vec<_> = open.iter().map(|(place, (calls, us))| (*place, *calls, *us)).collect();
         all.sort_by_key(|(_, calls, us)| Reverse((*us, *calls)));
         let mut by_calls: Vec<u64> = all.iter().map(|(_, calls, _)| *calls).collect();
         by_calls.sort_unstable_by_key(|calls| Reverse(*calls));
         let often = by_calls.get(TOP).copied().unwrap_or(0);
-        let (mut top, mut rest) = (Vec::new(), (0, 0));
-        for (rank, command) in all.into_iter().enumerate() {
-            if rank < TOP || command.1 > often {
-                top.push(command);
+        let (mut commands, mut rest) = (Vec::new(), (0, 0));
+        for (rank, (place, calls, us)) in all.into_iter().enumerate() {
+            if rank < TOP || calls > often {
+                let name = self.names.get(usize::from(place)).cloned().unwrap_or_default();
+                commands.push(CommandShare { name, calls, us });
             } else {
-                rest = plus(rest, (command.1, command.2));
+                rest = plus(rest, (calls, us));
             }
         }
-        let Self { from, is_stalled, .. } = *self;
-        (!top.is_empty()).then(|| KeptSpan { from, to, is_stalled, commands: top.into(), rest })
+        let (from_us, to_us) = (microseconds(self.from), microseconds(to));
+        (!commands.is_empty()).then_some(CommandSpan { from_us, to_us, is_stalled: self.is_stalled, commands, rest })
     }
 
     /// Returns the counters as last read, with the name of each command.
     pub fn counts(&self) -> impl Iterator<Item = (&str, CommandCounts)> {
         self.names.iter().map(String::as_str).zip(self.counts.iter().copied())
-    }
-
-    /// Returns until when they are known, monotonic; `None` if they were not read yet.
-    pub fn at(&self) -> Option<Duration> {
-        self.at
     }
 
     /// Returns how many commands the server has executed that have no counters here, such as those of modules, since
@@ -231,17 +216,12 @@ impl CommandLog {
     /// Returns the spans that overlap the time between two monotonic times, the oldest first; `since_1970` dates them.
     pub fn between(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<CommandSpan> {
         let open = self.at.and_then(|at| self.kept(&self.open, at));
-        let within = self.spans.iter().chain(&open).filter(|span| span.to > from && span.from < to);
-        let dated = |at: Duration| microseconds(since_1970.saturating_add(at));
-        let name = |place: u16| self.names.get(usize::from(place)).cloned().unwrap_or_default();
-        let spans = within.map(|span| CommandSpan {
-            from_us: dated(span.from),
-            to_us: dated(span.to),
-            is_stalled: span.is_stalled,
-            commands: (span.commands.iter())
-                .map(|(place, calls, us)| CommandShare { name: name(*place), calls: *calls, us: *us })
-                .collect(),
-            rest: span.rest,
+        let within = |span: &&CommandSpan| span.to_us > microseconds(from) && span.from_us < microseconds(to);
+        let dated = |us: u64| microseconds(since_1970).saturating_add(us);
+        let spans = self.spans.iter().chain(&open).filter(within).map(|span| CommandSpan {
+            from_us: dated(span.from_us),
+            to_us: dated(span.to_us),
+            ..span.clone()
         });
         spans.collect()
     }

@@ -72,7 +72,7 @@ impl RecordedReading {
             client_buffers: members.get(Member::StatClientsTypeMemory),
             look: snapshot.look.as_ref().map(|look| RecordedLook {
                 at: nanoseconds(look.at),
-                connected: state.waits.connected(),
+                connected: state.waits.connected,
                 waiting: state.waits.waiting(),
                 oldest: state.waits.oldest().map(nanoseconds),
             }),

@@ -148,7 +148,6 @@ impl ExportedServer {
         })
     }
 
-    /// Returns the last ten minutes, if they may be exported.
     pub(crate) fn timeline(&self) -> Option<MutexGuard<'_, Timeline>> {
         let timeline = self.timeline.as_ref().filter(|_| self.follows_evictions())?;
         // Numbers only, each of which is right even if a writer panicked.
@@ -158,7 +157,7 @@ impl ExportedServer {
     /// Returns what its commands took, if that is known and can be trusted.
     pub(crate) fn commands(&self) -> Option<MutexGuard<'_, CommandLog>> {
         let commands = self.commands.as_ref().filter(|_| self.trusts_members())?;
-        Some(commands.lock().unwrap_or_else(PoisonError::into_inner)).filter(|log| log.at().is_some())
+        Some(commands.lock().unwrap_or_else(PoisonError::into_inner)).filter(|log| log.at.is_some())
     }
 
     pub(super) fn is_stale(&self) -> bool {

@@ -43,13 +43,6 @@ struct Published {
     unwatched: watch::Sender<Option<Vec<UnwatchedServer>>>,
 }
 
-impl Default for Shared {
-    /// Returns no servers, a loop that has yet to turn for the first time, and no records.
-    fn default() -> Self {
-        Self::new(Err("records are not kept".to_owned()))
-    }
-}
-
 impl Shared {
     /// Returns no servers, and a loop that has yet to turn for the first time. `keeper` says where records are, or why
     /// none are kept.
@@ -134,7 +127,6 @@ impl Shared {
         ended.iter().filter(|server| label.is_none_or(|label| server.label == label)).cloned().collect()
     }
 
-    /// Returns how many servers have ended, by how.
     pub(crate) fn endings(&self) -> [(&'static str, u64); Ending::HOW.len()] {
         let count = |label: usize| self.0.endings[label].load(Ordering::Relaxed);
         std::array::from_fn(|label| (Ending::HOW[label], count(label)))

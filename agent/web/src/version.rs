@@ -11,7 +11,6 @@ pub const NUMBER: &str = env!("CARGO_PKG_VERSION");
 /// The first digits of the commit, if the program was built to be packed.
 pub const COMMIT: Option<&str> = option_env!("EVICTSCOPE_COMMIT");
 
-/// The day of that commit.
 const COMMIT_DATE: Option<&str> = option_env!("EVICTSCOPE_COMMIT_DATE");
 
 /// What `--version` says: the version with the commit and its day.

@@ -6,7 +6,8 @@
 //! from outside.
 
 use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use procfs::process::Process;
@@ -23,18 +24,12 @@ pub(super) const MOST_OTHERS: usize = 2;
 /// Looks at processes, some of which are late.
 #[derive(Debug)]
 pub(super) struct Looks<T> {
-    idle: Option<Worker>,
     late: HashMap<u32, Late<T>>,
 }
-
-/// A thread that does one thing after the other.
-#[derive(Debug)]
-struct Worker(SyncSender<Box<dyn FnOnce() + Send>>);
 
 /// A look that has not ended in time.
 #[derive(Debug)]
 struct Late<T> {
-    worker: Worker,
     answer: Receiver<T>,
     /// The answer, once it has come.
     came: Option<T>,
@@ -45,7 +40,7 @@ struct Late<T> {
 
 impl<T> Default for Looks<T> {
     fn default() -> Self {
-        Self { idle: None, late: HashMap::new() }
+        Self { late: HashMap::new() }
     }
 }
 
@@ -55,25 +50,24 @@ impl<T: Send + 'static> Looks<T> {
     pub(super) fn at(&mut self, pid: u32, most: usize, look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if let Some(late) = self.late.get_mut(&pid) {
             let answer = late.answer()?;
-            self.idle = self.late.remove(&pid).map(|late| late.worker);
+            self.late.remove(&pid);
             return Some(answer);
         }
         if self.has_enough_of(pid, most) {
             return None;
         }
-        let worker = self.idle.take().or_else(Worker::start)?;
         let (to, answer) = sync_channel(1);
-        let look = Box::new(move || {
+        let look = move || {
             // Nobody may want it any more.
             let _ = to.send(look());
-        });
-        worker.0.send(look).ok()?;
+        };
+        // Without a thread, the look is made when there are more.
+        thread::Builder::new().name("look".to_owned()).spawn(look).ok()?;
         let begun = Instant::now();
         if let Ok(answer) = answer.recv_timeout(PATIENCE / (1 + self.late.len() as u32)) {
-            self.idle = Some(worker);
             return Some(answer);
         }
-        self.late.insert(pid, Late { worker, answer, came: None, user: user_of(pid), begun });
+        self.late.insert(pid, Late { answer, came: None, user: user_of(pid), begun });
         None
     }
 
@@ -113,16 +107,6 @@ impl<T> Late<T> {
     }
 }
 
-impl Worker {
-    fn start() -> Option<Self> {
-        let (to, work) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
-        let turn = move || work.into_iter().for_each(|look| look());
-        let started = std::thread::Builder::new().name("look".to_owned()).spawn(turn);
-        // Without a thread, the look is made when there are more.
-        started.is_ok().then_some(Self(to))
-    }
-}
-
 /// Returns the user of a process, which needs no lock of it.
 pub(super) fn user_of(pid: u32) -> Option<u32> {
     Some(Process::new(pid.cast_signed()).ok()?.status().ok()?.euid)
@@ -143,12 +127,10 @@ const LAST: Duration = Duration::from_secs(60);
 pub(super) struct Slow(HashMap<u32, Instant>);
 
 impl Slow {
-    /// Tells whether to leave a process alone now.
     pub(super) fn rests(&self, pid: u32, now: Instant) -> bool {
         self.0.get(&pid).is_some_and(|until| now < *until)
     }
 
-    /// Returns the processes to leave alone now.
     pub(super) fn resting(&self, now: Instant) -> impl Iterator<Item = u32> {
         self.0.iter().filter(move |(_, until)| now < **until).map(|(pid, _)| *pid)
     }
@@ -158,7 +140,6 @@ impl Slow {
         self.0.get(&pid).copied()
     }
 
-    /// Takes note of how long a look took that ended now.
     pub(super) fn looked(&mut self, pid: u32, took: Duration, now: Instant) {
         if took > SLOW {
             tracing::debug!(pid, ?took, "this process is slow to look at");

@@ -150,9 +150,7 @@ fn user_number(user: &str) -> Result<u32, String> {
 pub(super) struct Traits {
     /// Its TCP ports, as far as they are known.
     pub ports: Vec<u16>,
-    /// Its effective user.
     pub user: u32,
-    /// Its control groups.
     pub cgroups: Cgroups,
 }
 

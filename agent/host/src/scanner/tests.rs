@@ -33,7 +33,6 @@ fn find(scan: Scan, pid: u32) -> Option<ServerProcess> {
     scan.servers.into_iter().find(|server| server.identity.pid == pid)
 }
 
-/// Scans until the process is found.
 fn wait_for(scanner: &mut Scanner, pid: u32) -> anyhow::Result<ServerProcess> {
     until("the server is found", || Ok(find(scanner.scan()?, pid)))
 }
@@ -67,7 +66,6 @@ fn has_no_server() -> anyhow::Result<bool> {
     Ok(servers::find_or_skip(servers::DEBIAN)?.is_none())
 }
 
-/// Starts a server with these options, if there is one.
 fn server(options: &[&str]) -> anyhow::Result<Option<Redis>> {
     if has_no_server()? { Ok(None) } else { Redis::start(options).map(Some) }
 }
@@ -331,23 +329,6 @@ fn a_server_that_does_not_listen_is_deferred_and_then_goes_by_its_pid() -> anyho
         assert_eq!(find(scan, pid), None);
     }
     assert_eq!(wait_for(&mut scanner, pid)?.name, format!("pid-{pid}"));
-    Ok(())
-}
-
-#[test]
-fn a_script_with_the_name_of_a_server_is_not_a_server() -> anyhow::Result<()> {
-    let directory = tempfile::tempdir()?;
-    let [text, script] = ["text", "redis-server"].map(|name| directory.path().join(name));
-    std::fs::write(&text, "#!/bin/sh\nread line\n")?;
-    copy_program(&text, &script)?;
-    let (child, _input, _output) = Owned::start_with_pipes(&mut Command::new(&script))?;
-    let pid = child.pid();
-    // While it is being executed it has its new name already, but no arguments yet.
-    until("the script has its arguments", || {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline"))?;
-        Ok((!line.is_empty()).then_some(()))
-    })?;
-    assert!(!scanner()?.scan()?.starting.contains(&pid));
     Ok(())
 }
 

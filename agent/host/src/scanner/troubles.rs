@@ -38,7 +38,6 @@ impl Troubles {
         }
     }
 
-    /// Returns whether an error of this kind is new.
     fn begins(&mut self, kind: String) -> bool {
         self.0.insert(kind, 0).is_none()
     }

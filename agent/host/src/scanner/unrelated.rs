@@ -74,14 +74,12 @@ impl Unrelated {
         None
     }
 
-    /// Leaves a process for the next scan.
     pub(super) fn put_off(&mut self, pid: u32) {
         if let Some(known) = self.before.remove(&pid) {
             self.remember(pid, known);
         }
     }
 
-    /// Remembers that a process is not a server.
     pub(super) fn remember(&mut self, pid: u32, known: Remembered) {
         self.now.insert(pid, known);
     }

@@ -142,7 +142,6 @@ struct Descriptors {
 }
 
 impl Releasers {
-    /// Begins to release links.
     pub fn release(&mut self, links: Vec<KeptLink>) {
         let gate = if links.is_empty() { None } else { pipe_with(PipeFlags::CLOEXEC).ok() };
         // A link without a releaser is released when this returns.
@@ -231,7 +230,6 @@ extern "C" fn run_releaser(argument: *mut c_void) -> c_int {
     }
 }
 
-/// Closes the descriptors from `first` to `last`.
 fn close(first: RawFd, last: RawFd) {
     // SAFETY: this process no longer uses them, and has its own table.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };

@@ -206,7 +206,6 @@ impl Leaving {
         let _ = self.0.shutdown(Shutdown::Write);
     }
 
-    /// Returns whether it is off.
     pub fn is_over(&self) -> bool {
         is_closed(&self.0, Some(&AT_ONCE))
     }

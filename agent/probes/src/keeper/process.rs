@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use evictscope_host::LINKS;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use rustix::thread::{
@@ -16,9 +17,6 @@ use rustix::thread::{
 use super::links::{CodeRange, KeptLink, MOST_RELEASERS, Releasers, create};
 use super::request::{LinkKind, encode, receive};
 use crate::system::block_signals;
-
-/// What making links needs. Perf events need CAP_SYS_ADMIN too, which includes both.
-const LINKS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
 
 /// When to look again whether a link can be released that would have held up the host.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -148,7 +146,7 @@ impl Keeper {
         if let Ok(link) = made {
             self.links.push(KeptLink { link, agent, range, again: None });
             if attach.kind == LinkKind::Multi {
-                // Only perf events need more.
+                // Only perf events need CAP_SYS_ADMIN, too.
                 limit_to(LINKS)?;
             }
         }

@@ -25,7 +25,6 @@ pub struct Attach {
     pub kind: LinkKind,
     /// Whether it runs when the function at the site returns.
     pub is_return: bool,
-    /// The process.
     pub pid: u32,
     /// File offsets in the executable, each with its cookie.
     pub sites: Vec<(u64, u64)>,

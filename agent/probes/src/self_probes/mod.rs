@@ -41,7 +41,6 @@ struct SelfProbes {
 }
 
 impl SelfProbes {
-    /// Attaches probes of the eviction call.
     fn of_evictions(
         probes: &Arc<Probes>,
         config: ServerConfig,
@@ -208,7 +207,6 @@ pub(super) fn time(functions: &[TargetFunction]) -> f64 {
     median(rounds.collect())
 }
 
-/// Returns how many nanoseconds a single call takes.
 fn time_once(function: TargetFunction) -> f64 {
     let begun = cpu_time_ns();
     // SAFETY: as above.

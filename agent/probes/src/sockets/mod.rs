@@ -27,12 +27,12 @@ const BUFFER: usize = 32 << 10;
 
 /// The loaded program. Clones share it.
 #[derive(Clone)]
-pub struct SocketIterator(Arc<Loaded>);
-
-struct Loaded {
-    program: OwnedFd,
-    run_delay: Option<u32>,
-    no_peers: Option<ProbeError>,
+pub struct SocketIterator {
+    program: Arc<OwnedFd>,
+    /// The offset of the time for which a thread has waited for a CPU, as [`Probes::load`](super::Probes::load) takes it.
+    pub run_delay: Option<u32>,
+    /// Why it does not tell peers although it should.
+    pub no_peers: Option<Arc<ProbeError>>,
 }
 
 impl SocketIterator {
@@ -60,18 +60,7 @@ impl SocketIterator {
             (true, lacking) => (load(false)?, lacking),
             (false, _) => (load(false)?, None),
         };
-        Ok(Self(Arc::new(Loaded { program, run_delay: offsets.run_delay, no_peers })))
-    }
-
-    /// Returns why it does not tell peers although it should.
-    pub fn no_peers(&self) -> Option<&ProbeError> {
-        self.0.no_peers.as_ref()
-    }
-
-    /// Returns the offset of the time for which a thread has waited for a CPU, as [`Probes::load`](super::Probes::load)
-    /// takes it.
-    pub fn run_delay(&self) -> Option<u32> {
-        self.0.run_delay
+        Ok(Self { program: Arc::new(program), run_delay: offsets.run_delay, no_peers: no_peers.map(Arc::new) })
     }
 
     /// Looks at the connections of the process `pid`: those in the file table of its main thread. `ports` are kept for
@@ -81,7 +70,7 @@ impl SocketIterator {
     ///
     /// Returns "not found" if the process has ended; otherwise the kernel's error.
     pub fn look(&self, pid: u32, ports: &mut Ports) -> io::Result<SocketLook> {
-        let mut iterator = File::from(open_iterator(self.0.program.as_fd(), pid)?);
+        let mut iterator = File::from(open_iterator(self.program.as_fd(), pid)?);
         let mut bytes = vec![0; BUFFER];
         let mut len = 0;
         loop {

@@ -87,7 +87,6 @@ fn ip(address: impl Into<IpAddr>) -> PeerAddress {
     PeerAddress::Ip(address.into())
 }
 
-/// Returns how many connections each peer has.
 fn peers(look: &SocketLook) -> BTreeMap<PeerAddress, u32> {
     look.peers.iter().flat_map(|peers| peers.connections.clone()).collect()
 }

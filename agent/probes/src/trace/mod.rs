@@ -12,6 +12,7 @@ use evictscope_host::{Executable, Words};
 use evictscope_model::{FileOffset, ProcessAddress};
 use evictscope_telemetry::Unrun;
 
+use super::bpf::take_record;
 use super::error::ProbeError;
 use super::keeper::{Leaving, Link, LinkKeeper};
 use super::maps::Mapped;
@@ -161,7 +162,6 @@ impl Tracer {
         self.programs.attach_program(program, program == RETURN, target, &[(site, cookie)])
     }
 
-    /// Sets whether calls that begin from now on are counted.
     fn observe(&self, is_observed: bool) {
         if let Ok(config) = self.config.entry(0) {
             // SAFETY: a field of a valid entry, an integer that programs read whole.
@@ -178,7 +178,6 @@ impl Tracer {
         }
     }
 
-    /// Returns what was counted until now.
     fn counts(&self) -> TraceCounts {
         let mut counts = TraceCounts::NONE;
         // A thread that is added meanwhile may be missed until the next time.
@@ -204,14 +203,10 @@ impl Tracer {
         counts
     }
 
-    /// Returns the slow calls since the last time, in the order in which they ended.
     fn slow_calls(&mut self) -> Vec<TracedCall> {
         let mut calls = Vec::new();
         while let Some(item) = self.slow.next() {
-            if let Some(bytes) = item.get(..size_of::<TracedCall>()) {
-                // SAFETY: the slice is as long as the structure, which has only integers.
-                calls.push(unsafe { bytes.as_ptr().cast::<TracedCall>().read_unaligned() });
-            }
+            calls.extend(take_record::<TracedCall>(&mut &item[..]));
         }
         calls
     }

@@ -63,6 +63,12 @@ pub(crate) struct Stalls {
     readings: VecDeque<StallReading>,
 }
 
+impl Default for Stalls {
+    fn default() -> Self {
+        Self::new(STALL_THRESHOLD)
+    }
+}
+
 impl Stalls {
     /// Begins with a server that has not been read yet, whose clients are stalled while a request waits for longer than
     /// `threshold`.
@@ -85,7 +91,7 @@ impl Stalls {
     /// Takes in since when and until when requests waited, according to a look right after the last reading. Returns
     /// what stalled clients last, if anything did since the look before.
     pub fn take_in(&mut self, waits: &[(Duration, Duration)]) -> Option<StallCause> {
-        let mut stalls: Vec<_> = waits.iter().map(|(since, to)| (*since, *to)).collect();
+        let mut stalls = waits.to_vec();
         stalls.retain(|(since, to)| (*since + self.threshold).max(self.counted_to) < *to);
         stalls.sort_unstable();
         let mut stalled_by = None;
@@ -204,7 +210,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Inside, STALL_THRESHOLD, StallCause, StallReading, Stalls};
+    use super::{Inside, StallCause, StallReading, Stalls};
     use crate::ThreadTimes;
 
     /// What a main thread does in each millisecond, microseconds.
@@ -233,7 +239,7 @@ mod tests {
     impl Server {
         fn new() -> Self {
             let mut server = Self {
-                stalls: Stalls::new(STALL_THRESHOLD),
+                stalls: Stalls::default(),
                 now: StallReading {
                     at: Duration::from_secs(5),
                     times: ThreadTimes { cpu_ns: 0, waiting_ns: 0 },
@@ -343,14 +349,14 @@ mod tests {
 
     #[test]
     fn a_server_that_was_never_read_is_stalled_by_what_is_not_known() {
-        let mut stalls = Stalls::new(STALL_THRESHOLD);
+        let mut stalls = Stalls::default();
         stalls.take_in(&[(Duration::from_secs(8), Duration::from_secs(9))]);
         assert_eq!(stalls.total(StallCause::Unknown), Duration::from_millis(900));
     }
 
     #[test]
     fn each_stall_ends_when_its_last_request_was_answered() {
-        let mut stalls = Stalls::new(STALL_THRESHOLD);
+        let mut stalls = Stalls::default();
         let ms = Duration::from_millis;
         // Two pauses of 0.15 s between two looks, each felt by two clients.
         let waits = [

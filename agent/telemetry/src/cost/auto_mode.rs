@@ -113,7 +113,6 @@ impl AutoMode {
         }
     }
 
-    /// Turns the probes on and off.
     fn sample(&mut self, at: Duration, cost: Cost) {
         let used = self.used(cost);
         match self.sampling.on_since {

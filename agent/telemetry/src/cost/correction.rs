@@ -29,10 +29,10 @@ pub(super) struct Between {
 }
 
 /// How much more hits cost in a server than where their cost was measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Correction {
-    /// By what to multiply the cost of hits.
-    pub(super) factor: f64,
+    /// By what to multiply the cost of hits, once that is certain.
+    fitted: Option<f64>,
     /// Sums over readings: their number, squares, and products.
     readings: f64,
     commands2: f64,
@@ -41,21 +41,6 @@ pub(super) struct Correction {
     commands_hits: f64,
     commands_cpu: f64,
     hits_cpu: f64,
-}
-
-impl Default for Correction {
-    fn default() -> Self {
-        Self {
-            factor: 1.0,
-            readings: 0.0,
-            commands2: 0.0,
-            hits2: 0.0,
-            cpu2: 0.0,
-            commands_hits: 0.0,
-            commands_cpu: 0.0,
-            hits_cpu: 0.0,
-        }
-    }
 }
 
 impl Correction {
@@ -73,13 +58,15 @@ impl Correction {
         ] {
             *sum = *sum * kept + more;
         }
-        if let Some(factor) = self.fitted() {
-            self.factor = factor;
-        }
+        self.fitted = self.fit().or(self.fitted);
+    }
+
+    pub(super) fn factor(&self) -> f64 {
+        self.fitted.unwrap_or(1.0)
     }
 
     /// Returns the least-squares factor, if it is certain.
-    fn fitted(&self) -> Option<f64> {
+    fn fit(&self) -> Option<f64> {
         let determinant = self.commands2 * self.hits2 - self.commands_hits.powi(2);
         if self.readings < FEWEST || determinant <= OFF * self.commands2 * self.hits2 {
             return None;
@@ -113,7 +100,7 @@ mod tests {
             correction.take_in(Between { time: Duration::from_millis(20), commands, hits_ns, cpu_ns: seen - shown });
             shown = seen;
         }
-        correction.factor
+        correction.factor()
     }
 
     #[test]
@@ -138,6 +125,6 @@ mod tests {
                 cpu_ns: commands * 2_000.0 + f64::from(reading % 11) * 1e5,
             });
         }
-        assert_eq!(always_on.factor, 1.0);
+        assert_eq!(always_on.factor(), 1.0);
     }
 }

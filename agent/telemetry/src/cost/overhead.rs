@@ -79,7 +79,8 @@ pub struct Overhead {
     profiled_ns: u64,
     /// Readings of the last ten seconds, the first one a little older.
     readings: VecDeque<Reading>,
-    last: Option<Cost>,
+    /// What they cost; `None` until the second reading.
+    pub last: Option<Cost>,
 }
 
 impl Overhead {
@@ -126,7 +127,7 @@ impl Overhead {
             if let Some(between) = now.since(last).filter(|_| is_sampled) {
                 self.correction.take_in(between);
             }
-            let hits_ns = (now.hits_ns - last.hits_ns) * self.correction.factor;
+            let hits_ns = (now.hits_ns - last.hits_ns) * self.correction.factor();
             now.total_ns = last.total_ns + hits_ns + now.other_ns - last.other_ns;
         }
         let begin = at.saturating_sub(WINDOW);
@@ -169,18 +170,7 @@ impl Overhead {
         let sites = self.sites.get(usize::from(EVICTION)).copied().unwrap_or_default();
         let call_ns = self.costs.call_ns(sites, ProbeMode::EveryCall, false);
         let hits_ns = now.inside_ns - second.inside_ns + calls * call_ns;
-        Some(self.correction.factor * hits_ns / elapsed_ns)
-    }
-
-    /// Returns what the probes cost in the last ten seconds, as a share of the main thread's wall time; `None`
-    /// until the second reading.
-    pub fn ratio(&self) -> Option<f64> {
-        self.last.map(|last| last.ratio)
-    }
-
-    /// Returns the part of that for expire cycles.
-    pub fn cycles_ratio(&self) -> Option<f64> {
-        self.last.map(|last| last.cycles_ratio)
+        Some(self.correction.factor() * hits_ns / elapsed_ns)
     }
 }
 
@@ -242,7 +232,7 @@ mod tests {
             snapshot.members = Some(MemberValues::from_iter([(Member::StatNumcommands, *commands)]));
             cost = overhead.update(&snapshot, false);
         }
-        assert_eq!(overhead.ratio(), cost.map(|cost| cost.ratio));
+        assert_eq!(overhead.last, cost);
         cost
     }
 
@@ -290,7 +280,7 @@ mod tests {
         for (second, spent) in [(2, 415_000.0), (3, 0.0)] {
             let cost = overhead.update(&at(second), false);
             assert_eq!(cost.map(|cost| cost.spent_ns), Some(spent));
-            assert_eq!(overhead.ratio(), Some(0.415e6 / 10e9));
+            assert_eq!(overhead.last.map(|last| last.ratio), Some(0.415e6 / 10e9));
         }
     }
 

@@ -123,12 +123,10 @@ impl Snapshot {
         self.members.as_ref()?.get(member)
     }
 
-    /// Returns when the evicting call under way began.
     pub(crate) fn evicting_since(&self) -> Option<Duration> {
         self.under_way_since(EVICTION)
     }
 
-    /// Returns when the expire cycle under way began.
     pub(crate) fn expiring_since(&self) -> Option<Duration> {
         self.under_way_since(EXPIRE)
     }

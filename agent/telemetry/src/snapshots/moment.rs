@@ -323,12 +323,10 @@ impl Moment {
         self.client_buffers.map(ClientBuffers::total)
     }
 
-    /// Returns the CPU time of the main thread while evicting calls were observed.
     pub(crate) fn cpu_observed(&self) -> Option<Duration> {
         Some(self.cpu_eviction?.saturating_add(self.cpu_other?))
     }
 
-    /// Returns all CPU time of the main thread since the server was found.
     pub(crate) fn cpu_since_found(&self) -> Option<Duration> {
         Some(self.cpu_observed()?.saturating_add(self.cpu_unobserved))
     }

@@ -36,7 +36,6 @@ pub(super) struct ServerCounts {
 /// What the programs have counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CycleCounts {
-    /// Cycles.
     pub cycles: u64,
     /// Time in them, nanoseconds.
     pub ns: u64,
@@ -133,7 +132,6 @@ impl ExpireAudit {
     }
 }
 
-/// Returns whether the server has spent enough time in cycles to be compared.
 fn has_worked(begin: &Edge, end: &Edge) -> bool {
     let us = difference(begin.after.cycle_us, end.before.cycle_us);
     us.is_some_and(|us| Duration::from_micros(us) >= LEAST_TIME)

@@ -20,31 +20,28 @@ pub enum BrokenInvariant {
 }
 
 impl BrokenInvariant {
-    /// Returns the spelling of the label `reason`, what it means in words, and what was tested, in the plural.
+    /// All of them, each with the spelling of the label `reason`, what it means in words, and what was tested, in the
+    /// plural.
+    pub const ALL: [(Self, [&'static str; 3]); 11] = [
+        (Self::Allocator, ["allocator", "mem_reported is not what the allocator counts", "evicting calls"]),
+        (Self::Arithmetic, ["arithmetic", "the goal variables do not add up", "evicting calls"]),
+        (Self::Maxmemory, ["maxmemory", "maxmemory in the calculation is not the configured one", "evicting calls"]),
+        (Self::NotRun, ["not_run", "the server does not run the code that its executable leads to", "probes"]),
+        (Self::Unhit, ["unhit", "keys were evicted, and no probe was hit", "evicted keys"]),
+        (Self::LostExit, ["lost_exit", "the end of evicting calls was missed", "evicting calls"]),
+        (Self::CycleType, ["expire_type", "the type of an expire cycle is neither slow nor fast", "cycles"]),
+        (Self::CycleKeys, ["expire_keys", "more keys had expired than an expire cycle sampled", "cycles"]),
+        (Self::LostCycleEnd, ["expire_lost_end", "the end of expire cycles was missed", "cycles"]),
+        (
+            Self::ExpiredKeys,
+            ["expire_counter", "more keys expired in expire cycles than the server counts", Self::SPANS],
+        ),
+        (Self::CycleTime, ["expire_time", "expire cycles do not take as long as the server says", Self::SPANS]),
+    ];
+    const SPANS: &str = "spans of a hundred cycles or more";
+
     fn words(self) -> [&'static str; 3] {
-        match self {
-            Self::Allocator => ["allocator", "mem_reported is not what the allocator counts", "evicting calls"],
-            Self::Arithmetic => ["arithmetic", "the goal variables do not add up", "evicting calls"],
-            Self::Maxmemory => {
-                ["maxmemory", "maxmemory in the calculation is not the configured one", "evicting calls"]
-            }
-            Self::NotRun => ["not_run", "the server does not run the code that its executable leads to", "probes"],
-            Self::Unhit => ["unhit", "keys were evicted, and no probe was hit", "evicted keys"],
-            Self::LostExit => ["lost_exit", "the end of evicting calls was missed", "evicting calls"],
-            Self::CycleType => ["expire_type", "the type of an expire cycle is neither slow nor fast", "cycles"],
-            Self::CycleKeys => ["expire_keys", "more keys had expired than an expire cycle sampled", "cycles"],
-            Self::LostCycleEnd => ["expire_lost_end", "the end of expire cycles was missed", "cycles"],
-            Self::ExpiredKeys => [
-                "expire_counter",
-                "more keys expired in expire cycles than the server counts",
-                "spans of a hundred cycles or more",
-            ],
-            Self::CycleTime => [
-                "expire_time",
-                "expire cycles do not take as long as the server says",
-                "spans of a hundred cycles or more",
-            ],
-        }
+        Self::ALL[self as usize].1
     }
 
     /// What that means, in words.

@@ -12,7 +12,7 @@ pub(crate) mod withdrawal;
 
 use std::time::Duration;
 
-use evictscope_abi::{CallStats, CycleStats, CycleType, EVICTION, EXPIRE, Probe, ResultKind, bounds};
+use evictscope_abi::{CallStats, CycleStats, CycleType, EVICTION, EXPIRE, Probe, bounds};
 use evictscope_model::Member;
 
 use self::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
@@ -20,7 +20,7 @@ use self::main_thread::{Spent, WorkAccount};
 use self::refused::Refused;
 use self::unhit::{HitReading, Unhit};
 use self::use_clock::UseClock;
-use crate::clients::stalls::{Inside, InsideCalls, STALL_THRESHOLD, StallCause, StallReading, Stalls};
+use crate::clients::stalls::{Inside, InsideCalls, StallCause, StallReading, Stalls};
 use crate::clients::waits::ThreadSample;
 use crate::{
     Candidate, Counted, ExpiredSample, HistogramTotals, HistogramView, LongestCalls, MainThreadTime, MemberValues,
@@ -51,14 +51,16 @@ impl Default for TimedCalls {
 }
 
 /// What is known about one server since it was found: totals that only grow, and last values.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ServerState {
     /// What the programs have counted; the eviction call is always there.
     pub counted: Counted,
-    /// The eviction goal at each evicting call, bytes.
-    pub mem_tofree: HistogramTotals,
-    client_buffers: HistogramTotals,
-    client_buffers_peak: u64,
+    /// The sum of all eviction goals, bytes. The kernel's is modulo 2^64, which can wrap: after `maxmemory` was lowered
+    /// by 10 GB, within ten hours at 50,000 calls a second.
+    mem_tofree_sum: u128,
+    client_buffers: Option<HistogramTotals>,
+    /// The highest total of client buffers since the server was found, bytes; `None` until they are first read.
+    pub client_buffers_peak: Option<u64>,
     client_buffers_recorded: Option<Duration>,
     /// Wall time in evicting calls, including the one under way, nanoseconds.
     pub evicting_ns: u64,
@@ -103,47 +105,11 @@ pub struct ServerState {
     expired: Option<(Duration, ExpiredSample)>,
 }
 
-impl Default for ServerState {
-    fn default() -> Self {
-        Self::stalled_after(STALL_THRESHOLD)
-    }
-}
-
 impl ServerState {
     /// Returns the state of a server that has not been read yet, whose clients are stalled while a request waits for
     /// longer than `threshold`.
     pub fn stalled_after(threshold: Duration) -> Self {
-        Self {
-            counted: Counted::default(),
-            mem_tofree: HistogramTotals::new(bounds::MEM_TOFREE),
-            client_buffers: HistogramTotals::new(bounds::CLIENT_BUFFERS),
-            client_buffers_peak: 0,
-            client_buffers_recorded: None,
-            evicting_ns: 0,
-            expiring_ns: 0,
-            inside_evictions: InsideCalls::default(),
-            inside_cycles: InsideCalls::default(),
-            expire_audit: ExpireAudit::default(),
-            unhit: Unhit::default(),
-            unrun: None,
-            longest: LongestCalls::default(),
-            main_thread: MainThreadTime::default(),
-            observed: Observed::default(),
-            last_observed: Observed::default(),
-            timed: TimedCalls::default(),
-            waits: Waits::default(),
-            peers: Peers::default(),
-            stalls: Stalls::new(threshold),
-            refused: Refused::default(),
-            age_when_found: Duration::ZERO,
-            use_clock: UseClock::default(),
-            stalled_by: None,
-            members: None,
-            not_counted: None,
-            memory: None,
-            candidate: None,
-            expired: None,
-        }
+        Self { stalls: Stalls::new(threshold), ..Self::default() }
     }
 
     pub(crate) fn member(&self, member: Member) -> Option<u64> {
@@ -157,7 +123,8 @@ impl ServerState {
         if self.counted.calls.is_empty() {
             self.counted.calls.push(CallStats::default());
         }
-        self.mem_tofree.advance(&counted.evictions.mem_tofree);
+        let tofree = counted.evictions.mem_tofree.sum.wrapping_sub(self.mem_tofree_sum as u64);
+        self.mem_tofree_sum += u128::from(tofree);
 
         let at = snapshot.at;
         let evicting = until(at, self.eviction().inner.sum, snapshot.evicting_since());
@@ -220,7 +187,6 @@ impl ServerState {
         self.observe(snapshot);
     }
 
-    /// Compares the counts of expire cycles with the server's own counters.
     fn audit_cycles(&mut self, snapshot: &Snapshot) {
         let now = ServerCounts {
             expired_keys: self.member(Member::StatExpiredkeys),
@@ -236,7 +202,6 @@ impl ServerState {
         self.expire_audit.advance(now, is_between_cycles.then_some(seen));
     }
 
-    /// Compares the hits of evicting calls with the server's own counter of evicted keys.
     fn audit_evictions(&mut self, snapshot: &Snapshot) {
         self.unrun = snapshot.unrun.or(self.unrun);
         if !self.timed.evictions {
@@ -294,11 +259,6 @@ impl ServerState {
         StallCause::ALL.iter().map(|cause| self.stalled(*cause)).sum()
     }
 
-    /// Returns how many of the observed evicting calls could evict nothing.
-    pub fn failed_calls(&self) -> u64 {
-        self.counted.evictions.evicting_results[ResultKind::Fail as usize]
-    }
-
     /// Returns how many commands were refused because nothing could be evicted; `None` if that is not known.
     pub fn refused(&self) -> Option<u64> {
         self.refused.total
@@ -312,9 +272,9 @@ impl ServerState {
 
     fn record_client_buffers(&mut self, at: Duration) {
         let Some(total) = self.member(Member::StatClientsTypeMemory) else { return };
-        self.client_buffers_peak = self.client_buffers_peak.max(total);
+        self.client_buffers_peak = self.client_buffers_peak.max(Some(total));
         if self.client_buffers_recorded.is_none_or(|last| at.saturating_sub(last) >= CLIENT_BUFFERS_INTERVAL) {
-            self.client_buffers.record(total);
+            self.client_buffers.get_or_insert_with(|| HistogramTotals::new(bounds::CLIENT_BUFFERS)).record(total);
             self.client_buffers_recorded = Some(at);
         }
     }
@@ -334,14 +294,14 @@ impl ServerState {
         (cycles().map(|cycle| cycle.sampled).iter().sum(), cycles().map(|cycle| cycle.expired).iter().sum())
     }
 
-    /// Returns all client buffers at each sample, bytes; `None` until they are first read.
-    pub fn client_buffers(&self) -> Option<HistogramView<'_>> {
-        Some(self.client_buffers.view()).filter(|samples| samples.count() > 0)
+    /// Returns the eviction goal at each evicting call, bytes.
+    pub fn mem_tofree(&self) -> HistogramView<'_> {
+        HistogramView::of(bounds::MEM_TOFREE, &self.counted.evictions.mem_tofree).with_sum(self.mem_tofree_sum)
     }
 
-    /// Returns the highest total of client buffers since the server was found, bytes; `None` until they are first read.
-    pub fn client_buffers_peak(&self) -> Option<u64> {
-        self.client_buffers().map(|_| self.client_buffers_peak)
+    /// Returns all client buffers at each sample, bytes; `None` until they are first read.
+    pub fn client_buffers(&self) -> Option<HistogramView<'_>> {
+        self.client_buffers.as_ref().map(HistogramTotals::view)
     }
 
     /// Returns how many inner calls of any traced function were not seen to end.
@@ -377,14 +337,14 @@ mod tests {
         state.apply(&Snapshot::default());
         assert!(state.members.is_none());
         assert!(state.client_buffers().is_none());
-        assert_eq!(state.client_buffers_peak(), None);
+        assert_eq!(state.client_buffers_peak, None);
         assert!(!state.main_thread.is_known());
 
         let members = MemberValues::from_iter([(Member::StatEvictedkeys, 7)]);
         let read = Snapshot { members: Some(members), ..Snapshot::default() };
         state.apply(&read);
         assert_eq!(state.members, Some(members));
-        assert_eq!(state.client_buffers_peak(), None);
+        assert_eq!(state.client_buffers_peak, None);
 
         // A value that can no longer be read does not stay the last one.
         state.apply(&Snapshot::default());
@@ -413,6 +373,16 @@ mod tests {
     }
 
     #[test]
+    fn goals_add_up_to_more_than_the_kernel_counts() {
+        let (mut state, mut snapshot) = (ServerState::default(), Snapshot::default());
+        for _ in 0..5 {
+            snapshot.counted.evictions.mem_tofree.record(3, 1 << 62);
+            state.apply(&snapshot);
+        }
+        assert_eq!((state.mem_tofree().count(), state.mem_tofree().sum()), (5, 5 << 62));
+    }
+
+    #[test]
     fn client_buffers_are_sampled_ten_times_a_second() {
         let mut state = ServerState::default();
         let begin = Duration::from_secs(1);
@@ -425,7 +395,7 @@ mod tests {
         assert_eq!(samples_after(begin + CLIENT_BUFFERS_INTERVAL, 4_000), Some(2));
         assert_eq!(state.client_buffers().map(|totals| totals.sum()), Some(5_000));
         // Not an entry of the histogram, but the highest value all the same.
-        assert_eq!(state.client_buffers_peak(), Some(8_000));
+        assert_eq!(state.client_buffers_peak, Some(8_000));
     }
 
     #[test]

@@ -111,7 +111,6 @@ impl Timeline {
         }
     }
 
-    /// Spreads nanoseconds evenly over the time between two moments.
     fn spread(&mut self, from: Duration, to: Duration, ns: u64, part: fn(&mut TimeBin) -> &mut u32) {
         let (begin, end) = (monotonic_ns(from), monotonic_ns(to).max(monotonic_ns(from) + 1));
         let mut left = ns;

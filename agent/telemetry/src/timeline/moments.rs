@@ -86,7 +86,6 @@ impl Moments {
     }
 }
 
-/// Returns whether a moment is far enough from the last sample to be one.
 fn is_sample(last: &mut Option<Duration>, moment: &Moment) -> bool {
     let is_due = last.is_none_or(|last| moment.at.saturating_sub(last) >= SAMPLE_INTERVAL);
     if is_due {

@@ -101,7 +101,6 @@ fn hits(server: &ExportedServer) -> Vec<(String, f64)> {
     hits
 }
 
-/// Returns the faults that have occurred, with their counts.
 fn faults(server: &ExportedServer) -> impl Iterator<Item = (&'static str, f64)> {
     let names = [
         ("recipe", Fault::Recipe),
@@ -124,7 +123,6 @@ pub fn build_info() -> MetricFamily {
     exported(&Family::new(&catalogue::BUILD_INFO, [Series::number(&built, 1.0)]))
 }
 
-/// Returns the family that counts the running servers that cannot be watched, by reason.
 pub fn servers_unwatched(servers: &[UnwatchedServer]) -> MetricFamily {
     let count = |reason| servers.iter().filter(|server| server.reason == reason).count() as f64;
     exported(&by(&catalogue::SERVERS_UNWATCHED, UnwatchedReason::ALL.map(|reason| (reason.label(), count(reason)))))
@@ -156,12 +154,10 @@ pub fn servers_ended(
     families
 }
 
-/// Returns the family that says when the run loop last turned, since 1970.
 pub fn loop_last_turn(unix_time: Duration) -> MetricFamily {
     exported(&single(&catalogue::LOOP_LAST_TURN, Some(unix_time.as_secs_f64())))
 }
 
-/// Returns the families that say what the agent keeps on disk.
 pub fn records(counts: KeeperCounts) -> [MetricFamily; 4] {
     [
         (catalogue::RECORDS, counts.records),

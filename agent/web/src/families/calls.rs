@@ -82,7 +82,7 @@ pub fn calls(server: &ExportedServer) -> Vec<Family<'_>> {
         single(&catalogue::EVICTION_CALL_LONGEST, evicting.map(|_| state.longest.longest().as_secs_f64())),
         single(&catalogue::EVICTION_CALL_CPU_WAIT, waited.map(|_| state.eviction().cpu_wait_ns as f64 / 1e9)),
         by(&catalogue::OBSERVED, counted.iter().map(|kind| (kind.name, kind.observed))),
-        histogram(&catalogue::MEM_TOFREE, notes(Variable::MemTofree).then(|| state.mem_tofree.view()), Unit::Bytes),
+        histogram(&catalogue::MEM_TOFREE, notes(Variable::MemTofree).then(|| state.mem_tofree()), Unit::Bytes),
     ]
 }
 

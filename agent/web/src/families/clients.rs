@@ -34,7 +34,7 @@ pub fn families(server: &ExportedServer) -> [Family<'_>; 9] {
     let waits = server.state.known_waits();
     let stalled =
         |cause| Some((cause, server.state.stalled(cause).filter(|_| server.tells_stalls_by(cause))?.as_secs_f64()));
-    let waited = |waits: &Waits| OVER.map(|over| over.as_secs_f64()).into_iter().zip(waits.over());
+    let waited = |waits: &Waits| OVER.map(|over| over.as_secs_f64()).into_iter().zip(waits.over);
     let waited = waits.into_iter().flat_map(waited);
     [
         by(&catalogue::STALLS, StallCause::ALL.into_iter().filter_map(stalled)),
@@ -42,12 +42,12 @@ pub fn families(server: &ExportedServer) -> [Family<'_>; 9] {
         by(&catalogue::REQUESTS_WAITED, waited.map(|(over, count)| (over, count as f64))),
         single(&catalogue::CLIENT_WAIT_LONGEST, waits.map(|waits| waits.longest().as_secs_f64())),
         single(&catalogue::CLIENTS_WAITING, waits.map(|waits| waits.waiting() as f64)),
-        single(&catalogue::CLIENTS_CONNECTED, waits.map(|waits| waits.connected() as f64)),
-        single(&catalogue::CLIENTS_GAVE_UP, waits.map(|waits| waits.given_up() as f64)),
+        single(&catalogue::CLIENTS_CONNECTED, waits.map(|waits| waits.connected as f64)),
+        single(&catalogue::CLIENTS_GAVE_UP, waits.map(|waits| waits.given_up as f64)),
         single(
             &catalogue::CLIENTS_NOT_SEEN,
-            waits.and_then(|waits| Some(waits.not_seen() as f64).filter(|count| *count > 0.0)),
+            waits.and_then(|waits| Some(waits.not_seen as f64).filter(|count| *count > 0.0)),
         ),
-        single(&catalogue::UNANSWERED, waits.map(|waits| waits.unanswered().as_secs_f64())),
+        single(&catalogue::UNANSWERED, waits.map(|waits| waits.unanswered.as_secs_f64())),
     ]
 }

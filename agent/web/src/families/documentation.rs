@@ -74,20 +74,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
     for count in counted.evictions.evicting_results.iter_mut().chain(&mut counted.faults) {
         *count += 1;
     }
-    let reasons = [
-        BrokenInvariant::Allocator,
-        BrokenInvariant::Arithmetic,
-        BrokenInvariant::Maxmemory,
-        BrokenInvariant::LostExit,
-        BrokenInvariant::NotRun,
-        BrokenInvariant::Unhit,
-        BrokenInvariant::CycleType,
-        BrokenInvariant::CycleKeys,
-        BrokenInvariant::LostCycleEnd,
-        BrokenInvariant::ExpiredKeys,
-        BrokenInvariant::CycleTime,
-    ];
-    let withdrawn = reasons.map(|reason| ExportedServer { withdrawn: Some(reason), ..busy_server() });
+    let withdrawn = BrokenInvariant::ALL.map(|(reason, _)| ExportedServer { withdrawn: Some(reason), ..busy_server() });
     [busy, busy_server(), replica, partial_server()].into_iter().chain(withdrawn).map(Arc::new).collect()
 }
 

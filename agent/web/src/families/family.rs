@@ -39,7 +39,6 @@ pub fn single(metric: &MetricEntry, value: Option<f64>) -> Family<'static> {
     Family::new(metric, value.map(|number| Series::number(&[], number)))
 }
 
-/// Returns a histogram that has no label but `server`.
 pub fn histogram<'a>(metric: &MetricEntry, totals: Option<HistogramView<'a>>, unit: Unit) -> Family<'a> {
     Family::new(metric, totals.map(|totals| Series::histogram(&[], totals, unit)))
 }
@@ -51,7 +50,6 @@ pub fn by<L: ToString>(metric: &MetricEntry, values: impl IntoIterator<Item = (L
     Family::new(metric, values.into_iter().map(series))
 }
 
-/// Returns 1 for true and 0 for false.
 pub fn number(value: bool) -> f64 {
     f64::from(u8::from(value))
 }

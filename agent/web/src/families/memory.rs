@@ -17,7 +17,7 @@ pub fn client_buffers(server: &ExportedServer) -> Vec<Family<'_>> {
     let state = &server.state;
     let is_trusted = server.trusts_members();
     let samples = state.client_buffers().filter(|_| is_trusted);
-    let peak = state.client_buffers_peak().filter(|_| is_trusted);
+    let peak = state.client_buffers_peak.filter(|_| is_trusted);
     let classes = server.members().client_buffers().map(|buffers| {
         [
             ("normal", buffers.normal as f64),

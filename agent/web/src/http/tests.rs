@@ -27,7 +27,6 @@ async fn start() -> anyhow::Result<Server> {
     start_on(LOOPBACK, Web::open(Vec::new())).await
 }
 
-/// Admits Alice alone.
 fn with_password() -> anyhow::Result<Web> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("web.yml");
@@ -47,7 +46,7 @@ fn must_answer(address: SocketAddr, what: &str, headers: &str, status: u16, text
 async fn start_on(address: &str, web: Web) -> anyhow::Result<Server> {
     let listener = bind(address.parse()?).await?;
     let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr()?.port()));
-    let shared = Shared::default();
+    let shared = Shared::new(Err("records are not kept".to_owned()));
     let (stop, stopped) = oneshot::channel::<()>();
     let shutdown = async {
         _ = stopped.await;
@@ -61,7 +60,6 @@ fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
     ask(address, &format!("GET {path}"), HOST)
 }
 
-/// Sends a request with these headers.
 fn ask(address: SocketAddr, what: &str, headers: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "{what} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n")?;
@@ -209,7 +207,7 @@ async fn an_idle_connection_does_not_delay_the_end() -> anyhow::Result<()> {
 
 #[test]
 fn a_turn_counts_from_when_it_was_whatever_the_time_of_day() {
-    let shared = Shared::default();
+    let shared = Shared::new(Err("records are not kept".to_owned()));
     std::thread::sleep(Duration::from_millis(200));
     let silent = shared.since_last_turn();
     assert!(silent >= Duration::from_millis(200), "{silent:?}");

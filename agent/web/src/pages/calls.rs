@@ -15,7 +15,6 @@ const ROW: u32 = 7;
 /// The bucket of the longest calls. A file could name a bucket that does not exist.
 const LAST: u16 = bounds::INNER_NS.buckets() as u16 - 1;
 
-/// Draws the calls of each second by their duration, and lists them.
 pub fn by_second(latencies: &[LatencySecond], span: Span) -> Markup {
     let known = || latencies.iter().flat_map(|second| &second.counts);
     let buckets = || known().map(|(bucket, _)| (*bucket).min(LAST));

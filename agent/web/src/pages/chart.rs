@@ -6,19 +6,14 @@
 use std::ops::Range;
 
 use evictscope_telemetry::Phase;
-use maud::{Markup, PreEscaped, html};
-use plotters::coord::ranged1d::Ranged;
-use plotters::coord::types::RangedCoordf64;
-use plotters::prelude::*;
+use maud::{Markup, html};
 
 use super::columns::{Columns, runs};
 use super::drawing::{Ink, framed, swatch};
 
-/// The shapes are drawn this wide, and stretched.
-const WIDTH: u32 = 1_200;
 const HEIGHT: u32 = 110;
-/// The least distance between two grid lines.
-const GRID: u32 = 24;
+/// Two grid lines are at least this share of the height apart.
+const GRID: f64 = 0.22;
 
 /// A line or an area.
 pub struct ChartSeries {
@@ -57,7 +52,6 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// Draws the chart, and what a reader needs beside it.
     pub fn figure(&self, columns: &Columns) -> Markup {
         let (Shapes::Lines(all) | Shapes::Areas(all)) = &self.shapes;
         let is_stacked = matches!(self.shapes, Shapes::Areas(_));
@@ -82,69 +76,57 @@ impl Chart {
     /// Returns the grid lines: the distance of each from the top, and its text.
     fn grid(&self) -> Vec<(f64, String)> {
         let Range { start, end } = self.values;
-        let lines = (HEIGHT / GRID) as usize;
-        let points = RangedCoordf64::from(start / self.unit..end / self.unit).key_points(lines);
-        let at = |value: f64| {
-            let share = (value - start) / (end - start);
-            (1.0 - share) * f64::from(HEIGHT)
-        };
-        let points = points.into_iter().map(|point| point * self.unit);
-        let mut lines: Vec<_> = points.map(|value| (at(value), (self.label)(value))).collect();
+        let least = (end - start) / self.unit * GRID;
+        let power = 10_f64.powf(least.log10().floor());
+        let step = [1.0, 2.0, 5.0].into_iter().map(|by| by * power).find(|step| *step >= least);
+        let step = step.unwrap_or(10.0 * power) * self.unit;
+        let values = ((start / step).ceil() as i64..=(end / step).floor() as i64).map(|index| index as f64 * step);
+        let mut lines: Vec<_> = values.map(|value| (self.top(value), (self.label)(value))).collect();
         // Half a key has the same label as none.
         lines.dedup_by(|one, before| one.1 == before.1);
         lines
     }
 
+    fn top(&self, value: f64) -> f64 {
+        let Range { start, end } = self.values;
+        (1.0 - (value - start) / (end - start)) * f64::from(HEIGHT)
+    }
+
+    /// Draws the shapes, each column one wide.
     fn plotted(&self, columns: &Columns) -> Markup {
-        let mut svg = String::new();
-        // A string has room for everything, so it cannot fail.
-        _ = self.draw(columns, &mut svg);
-        stretched(&svg)
-    }
-
-    fn draw(&self, columns: &Columns, to: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-        let root = SVGBackend::with_string(to, (WIDTH, HEIGHT)).into_drawing_area();
-        let count = columns.count() as f64;
-        let mut chart = ChartBuilder::on(&root).build_cartesian_2d(0.0..count, self.values.start..self.values.end)?;
-        // The tint behind everything shows when evicting calls were made.
-        for saturated in runs(&columns.phases, |phase| *phase == Some(Phase::Saturated)) {
-            let corners = [(saturated.start as f64, self.values.start), (saturated.end as f64, self.values.end)];
-            chart.draw_series([Rectangle::new(corners, Ink::Purple.colour().mix(0.1).filled())])?;
-        }
-        match &self.shapes {
-            Shapes::Lines(all) => {
-                for series in all {
-                    let style = series.ink.colour().stroke_width(2);
-                    for known in runs(&series.values, Option::is_some) {
-                        chart.draw_series([PathElement::new(steps(&series.values, known), style)])?;
-                    }
+        html! {
+            svg.plot width="100%" height=(HEIGHT) viewBox={ "0 0 " (columns.count()) " " (HEIGHT) }
+                preserveAspectRatio="none" {
+                // The tint behind everything shows when evicting calls were made.
+                @for at in runs(&columns.phases, |phase| *phase == Some(Phase::Saturated)) {
+                    rect x=(at.start) width=(at.len()) height=(HEIGHT) fill=(Ink::Purple.text()) fill-opacity="0.1" {}
                 }
-            }
-            Shapes::Areas(all) => {
-                // The tallest first: each later area leaves visible only the earlier one's own part.
-                for top in (0..all.len()).rev() {
-                    let sums = stacked(&all[..=top]);
-                    for known in runs(&sums, Option::is_some) {
-                        let mut points = steps(&sums, known.clone());
-                        points.push((known.end as f64, self.values.start));
-                        points.push((known.start as f64, self.values.start));
-                        chart.draw_series([Polygon::new(points, all[top].ink.colour().filled())])?;
-                    }
+                @match &self.shapes {
+                    Shapes::Lines(all) => @for series in all {
+                        @for known in runs(&series.values, Option::is_some) {
+                            polyline fill="none" stroke=(series.ink.text()) stroke-width="2"
+                                points=(self.points(&series.values, known)) {}
+                        }
+                    },
+                    // The tallest first: each later area leaves visible only the earlier one's own part.
+                    Shapes::Areas(all) => @for top in (0..all.len()).rev() {
+                        @let sums = stacked(&all[..=top]);
+                        @for known in runs(&sums, Option::is_some) {
+                            @let Range { start, end } = known;
+                            polygon fill=(all[top].ink.text())
+                                points={ (self.points(&sums, known)) (end) "," (HEIGHT) " " (start) "," (HEIGHT) } {}
+                        }
+                    },
                 }
             }
         }
-        root.present()?;
-        Ok(())
     }
-}
 
-/// Returns the corners of a line that keeps its value for the length of a column.
-fn steps(values: &[Option<f64>], columns: Range<usize>) -> Vec<(f64, f64)> {
-    let corners = columns.filter_map(|column| {
-        let value = values[column]?;
-        Some([(column as f64, value), (column as f64 + 1.0, value)])
-    });
-    corners.flatten().collect()
+    /// Returns the corners of a line that keeps its value for the length of a column.
+    fn points(&self, values: &[Option<f64>], columns: Range<usize>) -> String {
+        let known = columns.filter_map(|column| Some((column, self.top(values[column]?))));
+        known.map(|(column, top)| format!("{column},{top:.1} {},{top:.1} ", column + 1)).collect()
+    }
 }
 
 /// Returns the sum of the areas in each column in which the topmost is known: elsewhere the topmost has no area.
@@ -152,21 +134,6 @@ pub fn stacked(all: &[ChartSeries]) -> Vec<Option<f64>> {
     let tops = all.last().map_or(&[][..], |top| &top.values).iter().enumerate();
     let sum = |column: usize| all.iter().filter_map(|series| series.values[column]).sum();
     tops.map(|(column, top)| top.map(|_| sum(column))).collect()
-}
-
-/// Puts a drawing of plotters into another SVG, stretched to its width.
-fn stretched(svg: &str) -> Markup {
-    let begin = svg.find("<svg").unwrap_or(0);
-    let inside = svg[begin..].find('>').map_or(0, |end| begin + end + 1);
-    let end = svg.rfind("</svg>").unwrap_or(svg.len());
-    let inside = svg.get(inside..end).unwrap_or_default();
-    html! {
-        svg.plot width="100%" height=(HEIGHT) viewBox={ "0 0 " (WIDTH) " " (HEIGHT) }
-            preserveAspectRatio="none" {
-            // Shapes of this module, which contain no foreign text.
-            (PreEscaped(inside))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -204,7 +171,7 @@ mod tests {
             ">50</text>",
             "aria-label=\"Something, from 2023-11-14 22:13:20 to 2023-11-14 22:13:22 UTC\"",
             // The second line ends where its value is not known.
-            "points=\"239,66 359,66 359,66 479,66 479,66 599,66 \"",
+            "points=\"2,66.0 3,66.0 3,66.0 4,66.0 4,66.0 5,66.0 \"",
         ] {
             assert!(drawn.contains(text), "{text} in {drawn}");
         }
@@ -220,7 +187,7 @@ mod tests {
             drawn.find(&polygon).unwrap_or_else(|| unreachable!("{polygon} in {drawn}"))
         };
         // What is drawn later covers it.
-        assert!(at(&upper, "239,22 359,22") < at(&lower, "0,66 119,66"));
+        assert!(at(upper, "2,22.0 3,22.0") < at(lower, "0,66.0 1,66.0"));
     }
 
     #[test]

@@ -91,7 +91,6 @@ impl Columns {
         us.saturating_sub(self.span.from_us) as f64 / self.width_us()
     }
 
-    /// Returns what `of` returns for the moments of each column.
     pub fn each<T>(&self, of: impl Fn(&[Moment]) -> Option<T>) -> Vec<Option<T>> {
         self.moments.iter().map(|moments| of(moments)).collect()
     }

@@ -2,7 +2,6 @@
 
 use evictscope_telemetry::Moment;
 use maud::{Markup, html};
-use plotters::style::RGBColor;
 
 use super::text;
 
@@ -19,7 +18,6 @@ impl Span {
         Self { from_us, to_us: to_us.max(from_us.saturating_add(1_000_000)) }
     }
 
-    /// Returns the time that these moments cover.
     pub fn of(moments: &[Moment]) -> Option<Self> {
         let (first, last) = (moments.first()?, moments.last()?);
         Some(Self::new(first.unix_us(), last.unix_us()))
@@ -58,7 +56,7 @@ pub fn framed(title: &str, span: Span, height: u32, shapes: &Markup, grid: &[(f6
                 @for (y, _) in grid { line.grid x1="0" x2="100%" y1=(y) y2=(y) {} }
                 (shapes)
                 line.grid x1="0" x2="100%" y1=(height) y2=(height) {}
-                @for (share, text) in ticks(span) {
+                @for (share, text) in ticks(span, 3) {
                     @let x = format!("{:.2}%", share * 100.0);
                     line.tick x1=(x) x2=(x) y1=(height) y2=(height + 4) {}
                     text x=(x) y=(height + 16) text-anchor=(anchor(share)) { (text) }
@@ -69,7 +67,7 @@ pub fn framed(title: &str, span: Span, height: u32, shapes: &Markup, grid: &[(f6
 }
 
 /// Returns how to anchor a text, so that none is cut off.
-fn anchor(share: f64) -> &'static str {
+pub fn anchor(share: f64) -> &'static str {
     match share {
         share if share < 0.08 => "start",
         share if share > 0.92 => "end",
@@ -77,16 +75,17 @@ fn anchor(share: f64) -> &'static str {
     }
 }
 
-/// Returns the times to write at an axis, up to four for spans of less than four days, and where in the span they are.
-fn ticks(span: Span) -> Vec<(f64, String)> {
+/// Returns the times to write at an axis, one more than `steps` at most for spans of less than that many days, and where
+/// in the span they are.
+pub fn ticks(span: Span, steps: u64) -> Vec<(f64, String)> {
     const SECOND: u64 = 1_000_000;
     const STEPS: [u64; 17] =
         [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800];
-    let step = STEPS.iter().find(|step| span.length_us() / (**step * SECOND) <= 3).unwrap_or(&86_400) * SECOND;
+    let step = STEPS.iter().find(|step| span.length_us() / (**step * SECOND) <= steps).unwrap_or(&86_400) * SECOND;
     let first = span.from_us.div_ceil(step).saturating_mul(step);
     let text = if step < 60 * SECOND { text::time_of_day } else { text::minute_of_day };
-    // More than four, at the longest step, would take most of a week.
-    let all = (0..7).map(|index| first.saturating_add(index * step));
+    // More, at the longest step, would take more than that.
+    let all = (0..=2 * steps).map(|index| first.saturating_add(index * step));
     all.take_while(|us| *us <= span.to_us).map(|us| (span.share_at(us), text(us))).collect()
 }
 
@@ -110,25 +109,19 @@ pub enum Ink {
 }
 
 impl Ink {
-    pub fn colour(self) -> RGBColor {
+    pub fn text(self) -> &'static str {
         match self {
-            Self::Red => RGBColor(214, 69, 65),
-            Self::Blue => RGBColor(47, 124, 210),
-            Self::Orange => RGBColor(204, 112, 0),
-            Self::Green => RGBColor(38, 148, 90),
-            Self::Purple => RGBColor(146, 96, 204),
-            Self::Teal => RGBColor(0, 140, 150),
-            Self::Grey => RGBColor(128, 128, 128),
+            Self::Red => "#D64541",
+            Self::Blue => "#2F7CD2",
+            Self::Orange => "#CC7000",
+            Self::Green => "#26945A",
+            Self::Purple => "#9260CC",
+            Self::Teal => "#008C96",
+            Self::Grey => "#808080",
         }
-    }
-
-    pub fn text(self) -> String {
-        let RGBColor(red, green, blue) = self.colour();
-        format!("#{red:02X}{green:02X}{blue:02X}")
     }
 }
 
-/// Returns a small sample of a line, or of an area, for a legend.
 pub fn swatch(ink: Ink, is_area: bool) -> Markup {
     html! {
         svg.swatch width="22" height="10" aria-hidden="true" {
@@ -149,7 +142,7 @@ mod tests {
     fn there_are_a_few_round_times() {
         let of = |seconds: u64| {
             let from = 1_700_000_000_000_000;
-            ticks(Span::new(from, from + seconds * 1_000_000))
+            ticks(Span::new(from, from + seconds * 1_000_000), 3)
         };
         let texts = |seconds| Vec::from_iter(of(seconds).into_iter().map(|(_, text)| text));
         assert_eq!(texts(100), ["22:13:30", "22:14:00", "22:14:30", "22:15:00"]);

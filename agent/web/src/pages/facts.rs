@@ -10,12 +10,10 @@ use super::text;
 use super::text::{date_and_time, duration, size};
 use crate::exported::ExportedServer;
 
-/// Shows a fact in a list of facts.
 pub fn fact(name: &str, value: impl Render) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
-/// Returns the product and its version, as far as they are known.
 pub fn version(server: &ExportedServer) -> String {
     let identity = &server.plan.identity;
     let product = identity.product.unwrap_or("product not known");
@@ -39,7 +37,6 @@ pub fn kind(name: &str) -> String {
     name.replace('_', "-")
 }
 
-/// Names what took a main thread's time while clients waited.
 pub fn cause(cause: StallCause) -> &'static str {
     match cause {
         StallCause::Eviction => "evictions",

@@ -42,7 +42,7 @@ impl Felt {
             let told = if is_told { cause } else { StallCause::Unknown };
             stalled[told as usize] += state.stalled(cause).unwrap_or_default();
         }
-        let mut over = waits.over().map(grouped);
+        let mut over = waits.over.map(grouped);
         over.reverse();
         Some(Self {
             over,
@@ -58,7 +58,6 @@ impl Felt {
     }
 }
 
-/// Returns for how long clients were stalled by each cause.
 fn by_cause(stalls: impl Iterator<Item = StallTime>) -> [Duration; StallCause::ALL.len()] {
     let mut stalled = [Duration::ZERO; StallCause::ALL.len()];
     for stall in stalls {
@@ -84,15 +83,14 @@ fn causes(stalled: [Duration; StallCause::ALL.len()]) -> String {
 }
 
 fn waiting(waits: &Waits) -> String {
-    let connected = grouped(waits.connected());
-    match (waits.waiting(), waits.connected()) {
+    let connected = grouped(waits.connected);
+    match (waits.waiting(), waits.connected) {
         (0, 0) => "none is connected".to_owned(),
         (0, _) => format!("none of {connected}"),
         (waiting, _) => format!("{} of {connected}, the first for {}", grouped(waiting), duration(waits.oldest_wait())),
     }
 }
 
-/// Says whether commands were refused because nothing could be evicted.
 pub fn refused(server: &ExportedServer) -> Markup {
     // A call that fails before a read command refuses nothing.
     match (server.refused(), server.failed_calls()) {
@@ -103,7 +101,6 @@ pub fn refused(server: &ExportedServer) -> Markup {
     }
 }
 
-/// Shows what clients felt, at the top of a server's page.
 pub fn section(server: &ExportedServer) -> Markup {
     html! {
         h2 { "What clients felt" }

@@ -12,7 +12,6 @@ use super::text::{duration, grouped, head, percent};
 
 const MOST: usize = 20;
 
-/// Shows a profile.
 pub fn of(profile: &Profile) -> Markup {
     let samples = profile.samples();
     let evicting = profile.stacks.iter().filter(|stack| stack.activity == Activity::EvictionCall);

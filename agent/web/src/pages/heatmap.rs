@@ -7,137 +7,115 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::anyhow;
-use evictscope_model::UnixTime;
 use evictscope_telemetry::{BIN_NS, TimeBin, Timeline};
-use maud::{Markup, html};
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use maud::{Markup, PreEscaped, html};
 
-use super::drawing::{Span, framed};
+use super::drawing::{Ink, Span, anchor, framed, ticks};
 
-const SIZE: (u32, u32) = (1_300, 700);
 /// Rows in a second.
-pub(super) const ROWS: u64 = 1_000_000_000 / BIN_NS;
+const ROWS: u64 = 1_000_000_000 / BIN_NS;
 /// The number of colours; neighbours of the same colour become one rectangle.
-pub(super) const LEVELS: u32 = 10;
-/// Between black and white, to be legible on both.
-const INK: RGBColor = RGBColor(128, 128, 128);
+const LEVELS: u32 = 10;
 /// Follows the colours that the reader prefers: the drawing itself has no background.
 pub(super) const STYLE: &str = ":root{background:#fff;color-scheme:light dark}text{fill:#222}\
 @media(prefers-color-scheme:dark){:root{background:#16181d}text{fill:#ddd}}";
 
 /// A panel: what it shows, and in which colour.
-pub(super) struct Panel {
-    pub(super) title: &'static str,
-    colour: RGBColor,
+struct Panel {
+    title: &'static str,
+    colour: &'static str,
     /// Returns what it shows for a bin.
-    pub(super) nanoseconds: fn(TimeBin) -> u32,
+    nanoseconds: fn(TimeBin) -> u32,
 }
 
-pub(super) const PANELS: [Panel; 2] = [
-    Panel { title: "evicting calls", colour: RGBColor(214, 39, 40), nanoseconds: |bin| bin.evicting },
-    Panel { title: "everything else on CPU", colour: RGBColor(31, 119, 210), nanoseconds: |bin| bin.cpu_other },
+const PANELS: [Panel; 2] = [
+    Panel { title: "evicting calls", colour: "#D62728", nanoseconds: |bin| bin.evicting },
+    Panel { title: "everything else on CPU", colour: "#1F77D2", nanoseconds: |bin| bin.cpu_other },
 ];
 
 /// A rectangle of one colour: a column, and a range of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HeatBlock {
-    pub(super) second: u64,
-    pub(super) rows: (u64, u64),
+struct HeatBlock {
+    second: u64,
+    rows: (u64, u64),
     /// 1 to [`LEVELS`]; 0 is not known.
-    pub(super) level: u32,
+    level: u32,
 }
+
+/// The places of a panel in the heat map of its own, and the width of a sample of a colour.
+const LEFT: u32 = 80;
+const PANEL: (u32, u32) = (1_200, 230);
+const CELL: u32 = 26;
 
 /// Draws the heat map as SVG. The library escapes `server`, which anybody may have chosen.
-pub(crate) fn svg(server: &str, timeline: &Timeline, since_1970: Duration) -> anyhow::Result<String> {
-    let mut text = String::new();
-    draw(server, timeline, since_1970, &mut text).map_err(|error| anyhow!("cannot draw the heat map: {error}"))?;
-    let begin = text.find("<svg").unwrap_or(0);
-    text.insert_str(text[begin..].find('>').map_or(0, |end| begin + end + 1), &format!("<style>{STYLE}</style>"));
-    Ok(text)
-}
-
-fn draw(
-    server: &str,
-    timeline: &Timeline,
-    since_1970: Duration,
-    to: &mut String,
-) -> Result<(), Box<dyn std::error::Error>> {
-    let first = (since_1970 + timeline.start()).as_secs();
-    let last = first + 1 + timeline.bins().count() as u64 / ROWS;
-    let root = SVGBackend::with_string(to, SIZE).into_drawing_area();
-    let font = ("sans-serif", 14).into_font().color(&INK);
-    let title = format!("Main thread of server {server}, 20 ms by 20 ms, UTC");
-    let root = root.titled(&title, ("sans-serif", 18).into_font().color(&INK))?;
-    let (panels, legend) = root.split_vertically(SIZE.1 - 80);
-    for (area, panel) in panels.split_evenly((2, 1)).iter().zip(PANELS) {
-        let mut chart = ChartBuilder::on(area)
-            .caption(panel.title, font.clone())
-            .margin_right(20)
-            .x_label_area_size(30)
-            .y_label_area_size(80)
-            .build_cartesian_2d(first..last, 0..ROWS)?;
-        chart
-            .configure_mesh()
-            .disable_mesh()
-            .axis_style(INK)
-            .label_style(font.clone())
-            .x_labels(11)
-            .x_label_formatter(&|second| time_of_day(*second))
-            .y_labels(6)
-            .y_label_formatter(&|row| format!("{} ms", row * BIN_NS / 1_000_000))
-            .y_desc("within the second")
-            .draw()?;
-        chart.draw_series(blocks(timeline, since_1970, panel.nanoseconds).iter().map(|block| {
-            let (top, bottom) = block.rows;
-            let corners = [(block.second, top), (block.second + 1, bottom)];
-            Rectangle::new(corners, colour(panel.colour, block.level).filled())
-        }))?;
+pub(crate) fn svg(server: &str, timeline: &Timeline, since_1970: Duration) -> String {
+    let from = (since_1970 + timeline.start()).as_secs();
+    let to = from + 1 + timeline.bins().count() as u64 / ROWS;
+    let span = Span::new(from * 1_000_000, to * 1_000_000);
+    let (width, height) = PANEL;
+    html! {
+        svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1300 700" font-family="sans-serif" font-size="14" {
+            style { (PreEscaped(STYLE)) }
+            text x="650" y="24" font-size="18" text-anchor="middle" {
+                "Main thread of server " (server) ", 20 ms by 20 ms, UTC"
+            }
+            @for (panel, top) in PANELS.iter().zip([60, 350]) {
+                text x="650" y=(top - 8) text-anchor="middle" { (panel.title) }
+                @for (y, text) in milliseconds(height) {
+                    text x=(LEFT - 8) y=(f64::from(top) + y + 5.0) text-anchor="end" { (text) }
+                }
+                svg x=(LEFT) y=(top) width=(width) height=(height) viewBox={ "0 0 " (WIDTH) " " (ROWS) }
+                    preserveAspectRatio="none" { (panel.cells(timeline, since_1970, span)) }
+                @for (share, text) in ticks(span, 10) {
+                    text x=(f64::from(LEFT) + share * f64::from(width)) y=(top + height + 18) text-anchor=(anchor(share)) {
+                        (text)
+                    }
+                }
+            }
+            @for (panel, top) in PANELS.iter().zip([632, 656]) {
+                text x="60" y=(top + 14) { (panel.title) }
+                @for level in 1..=LEVELS {
+                    rect x=(230 + CELL * level) y=(top) width=(CELL) height="18" fill=(panel.colour)
+                        fill-opacity=(opacity(level)) {}
+                }
+            }
+            text x="225" y="658" { "0 %" }
+            text x="530" y="658" { "100 % of the main thread" }
+            rect x="746" y="644" width=(CELL) height="18" fill=(Ink::Grey.text()) fill-opacity=(opacity(0)) {}
+            text x="780" y="658" { "not known" }
+        }
     }
-    draw_legend(&legend, &font)?;
-    root.present()?;
-    Ok(())
+    .into_string()
 }
 
-fn colour(colour: RGBColor, level: u32) -> RGBAColor {
-    if level == 0 { INK.mix(0.25) } else { colour.mix(f64::from(level) / f64::from(LEVELS)) }
+/// Returns the opacity of a level, of which 0 is what is not known.
+fn opacity(level: u32) -> f64 {
+    if level == 0 { 0.25 } else { f64::from(level) / f64::from(LEVELS) }
+}
+
+/// Returns where in a height rows begin, and when in the second that is.
+fn milliseconds(height: u32) -> Vec<(f64, String)> {
+    let line = |ms: u32| (f64::from(height) * (1.0 - f64::from(ms) / 1_000.0), format!("{ms} ms"));
+    [200, 400, 600, 800].map(line).into()
 }
 
 impl Panel {
-    /// Returns the colour of a level as SVG spells it, and its opacity.
-    pub(super) fn paint(&self, level: u32) -> (String, f64) {
-        let RGBAColor(red, green, blue, opacity) = colour(self.colour, level);
-        (format!("#{red:02X}{green:02X}{blue:02X}"), opacity)
-    }
-}
-
-fn draw_legend<DB: DrawingBackend>(
-    area: &DrawingArea<DB, plotters::coord::Shift>,
-    font: &TextStyle<'_>,
-) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
-    const CELL: i32 = 26;
-    let font = font.pos(Pos::new(HPos::Left, VPos::Center));
-    for (row, panel) in (0..).zip(PANELS) {
-        let top = 6 + 24 * row;
-        area.draw(&Text::new(panel.title, (60, top + 9), font.clone()))?;
-        for level in 1..=LEVELS {
-            let left = 230 + CELL * level as i32;
-            let corners = [(left, top), (left + CELL, top + 18)];
-            area.draw(&Rectangle::new(corners, colour(panel.colour, level).filled()))?;
+    /// Draws its cells. `since_1970` dates the timeline.
+    fn cells(&self, timeline: &Timeline, since_1970: Duration, span: Span) -> Markup {
+        let blocks = blocks(timeline, since_1970, self.nanoseconds);
+        html! {
+            @for level in 0..=LEVELS {
+                @let ink = if level == 0 { Ink::Grey.text() } else { self.colour };
+                // One path for all blocks of a colour: a rectangle for each block would be megabytes.
+                path fill=(ink) fill-opacity=(opacity(level)) d=(path(&blocks, level, span))
+                    shape-rendering="crispEdges" {}
+            }
         }
     }
-    let right = 230 + CELL * (LEVELS as i32 + 1);
-    for (text, left) in [("0 %", 225), ("100 % of the main thread", right + 8)] {
-        area.draw(&Text::new(text, (left, 27), font.clone()))?;
-    }
-    let unknown = right + 230;
-    area.draw(&Rectangle::new([(unknown, 18), (unknown + CELL, 36)], colour(INK, 0).filled()))?;
-    area.draw(&Text::new("not known", (unknown + CELL + 8, 27), font))
 }
 
 /// Returns the blocks to draw; bins in which nothing happened have no block. `since_1970` dates the timeline.
-pub(super) fn blocks(timeline: &Timeline, since_1970: Duration, nanoseconds: fn(TimeBin) -> u32) -> Vec<HeatBlock> {
+fn blocks(timeline: &Timeline, since_1970: Duration, nanoseconds: fn(TimeBin) -> u32) -> Vec<HeatBlock> {
     let bin_length = u128::from(BIN_NS);
     // A second need not begin with a bin, so each bin is in the row nearest to it.
     let first = ((since_1970 + timeline.start()).as_nanos() + bin_length / 2) / bin_length;
@@ -160,11 +138,6 @@ pub(super) fn blocks(timeline: &Timeline, since_1970: Duration, nanoseconds: fn(
     blocks
 }
 
-fn time_of_day(second: u64) -> String {
-    let text = UnixTime::new(Duration::from_secs(second)).map_or_else(String::new, |time| time.to_string());
-    text.get(11..19).unwrap_or_default().to_owned()
-}
-
 const HEIGHT: u32 = 150;
 /// The width that blocks are placed in.
 const WIDTH: f64 = 10_000.0;
@@ -182,27 +155,15 @@ pub fn figures(timeline: &Timeline, span: Span) -> Markup {
 }
 
 fn figure(panel: &Panel, timeline: &Timeline, span: Span) -> Markup {
-    let blocks = blocks(timeline, Duration::ZERO, panel.nanoseconds);
     let shapes = html! {
-        svg.plot width="100%" height=(HEIGHT) viewBox={ "0 0 " (WIDTH) " " (ROWS) } preserveAspectRatio="none"
-            shape-rendering="crispEdges" {
-            @for level in 0..=LEVELS {
-                @let (ink, opacity) = panel.paint(level);
-                // One path for all blocks of a colour: a rectangle for each block would be megabytes.
-                path fill=(ink) fill-opacity=(opacity) d=(path(&blocks, level, span)) {}
-            }
+        svg.plot width="100%" height=(HEIGHT) viewBox={ "0 0 " (WIDTH) " " (ROWS) } preserveAspectRatio="none" {
+            (panel.cells(timeline, Duration::ZERO, span))
         }
     };
-    let grid: Vec<_> = [200, 400, 600, 800]
-        .map(|ms| {
-            let share = 1.0 - f64::from(ms) / 1_000.0;
-            (f64::from(HEIGHT) * share, format!("{ms} ms"))
-        })
-        .into();
     html! {
         figure {
             figcaption { strong { "Within each second: " (panel.title) } }
-            (framed(panel.title, span, HEIGHT, &shapes, &grid))
+            (framed(panel.title, span, HEIGHT, &shapes, &milliseconds(HEIGHT)))
         }
     }
 }
@@ -242,15 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn the_drawing_has_axes_a_legend_and_no_raw_text() -> anyhow::Result<()> {
-        let svg = svg("/run/<b>.sock", &timeline(), SINCE_1970)?;
+    fn the_drawing_has_axes_a_legend_and_no_raw_text() {
+        let svg = svg("/run/<b>.sock", &timeline(), SINCE_1970);
         for text in
             ["<style>", "evicting calls", "everything else", "100 %", "22:13:2", "200 ms", "/run/&lt;b&gt;.sock"]
         {
             assert!(svg.contains(text), "{text} in {svg}");
         }
         assert!(!svg.contains("<b>"));
-        Ok(())
     }
 
     #[test]

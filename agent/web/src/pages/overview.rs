@@ -133,7 +133,6 @@ fn missing(server: &ExportedServer) -> Markup {
     }
 }
 
-/// Says how much of its limit a server uses.
 fn memory(server: &ExportedServer) -> String {
     let members = server.members();
     match [Member::UsedMemory, Member::Maxmemory].map(|member| members.get(member)) {

@@ -45,7 +45,6 @@ pub fn all(moments: &[Moment], columns: &Columns) -> Markup {
     }
 }
 
-/// Returns the lowest and the highest of the known values.
 fn extent<'a>(values: impl Iterator<Item = &'a Option<f64>>) -> Option<(f64, f64)> {
     values.flatten().fold(None, |extent, value| {
         let (low, high) = extent.unwrap_or((*value, *value));
@@ -161,7 +160,6 @@ fn main_thread(columns: &Columns) -> Chart {
     }
 }
 
-/// Says how long a column of these charts is.
 pub fn resolution(columns: &Columns) -> String {
     format!("Each column is {}.", seconds(columns.width_us() / 1e6))
 }

@@ -75,7 +75,6 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
     page(&format!("Server {}", shown.label), Place::Agent { refresh }, &body)
 }
 
-/// Says in a line what the server is.
 fn identity(server: &ExportedServer) -> Markup {
     html! {
         p.note {
@@ -130,7 +129,6 @@ fn evictions(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
     }
 }
 
-/// Says what is known about the best key to evict.
 fn best(candidate: Candidate) -> String {
     match candidate {
         Candidate::Idle(idle) => format!("a key not used for {}", round(idle)),
@@ -225,7 +223,7 @@ pub fn margins(server: &ExportedServer) -> Markup {
                     @else { strong { "There it would stall its clients" } ": the main thread is " }
                     (percent(busy)) " busy, and evictions would add " (percent(added.share))
                     @if added.measured == CostOrigin::InTheLab { ", by what evicting keys of that size took in the lab" }
-                    @if let Some(waits) = server.state.known_waits() { ". Clients: " (grouped(waits.connected())) }
+                    @if let Some(waits) = server.state.known_waits() { ". Clients: " (grouped(waits.connected)) }
                     "."
                 },
             }
@@ -240,7 +238,6 @@ fn in_time(seconds: Option<f64>) -> String {
 
 const MOST_BURSTS: usize = 50;
 
-/// Lists finished bursts, the newest first, each with its record.
 pub fn bursts(server: &ExportedServer, records: &[Listed]) -> Markup {
     let bursts: Vec<_> = server.bursts().rev().collect();
     html! {
@@ -328,7 +325,6 @@ pub fn work(server: &ExportedServer) -> Markup {
     }
 }
 
-/// Says in which mode a server is probed, or why it is not.
 fn mode(server: &ExportedServer) -> Markup {
     html! {
         @match server.withdrawn {

@@ -118,7 +118,6 @@ fn within(stall: StallTime, span: Span) -> Option<StallTime> {
     (from_us < to_us).then_some(StallTime { from_us, to_us, ..stall })
 }
 
-/// Returns the times in which it is not known whether clients were stalled.
 fn unknown(moments: &[Moment]) -> impl Iterator<Item = (u64, u64)> {
     moments.windows(2).filter_map(|pair| {
         let [before, after] = pair else { return None };

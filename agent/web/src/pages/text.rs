@@ -19,17 +19,14 @@ fn formatted(unix_us: u64, format: &str) -> String {
     time.map_or_else(|| UNKNOWN.to_owned(), |time| time.strftime(format).to_string())
 }
 
-/// Returns the date and the time, to the second.
 pub fn date_and_time(unix_us: u64) -> String {
     formatted(unix_us, "%Y-%m-%d %H:%M:%S")
 }
 
-/// Returns the time of day, to the second.
 pub fn time_of_day(unix_us: u64) -> String {
     formatted(unix_us, "%H:%M:%S")
 }
 
-/// Returns the time of day, to the minute.
 pub fn minute_of_day(unix_us: u64) -> String {
     formatted(unix_us, "%H:%M")
 }
@@ -48,7 +45,6 @@ pub fn limit(limit: u64) -> String {
     if limit == 0 { "no limit".to_owned() } else { size(limit) }
 }
 
-/// Returns a number in groups of three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -91,11 +87,6 @@ pub fn record_link(id: &RecordId) -> String {
     format!("/bursts/{id}")
 }
 
-pub fn record_json_link(id: &RecordId) -> String {
-    format!("/api/v1/records/{id}")
-}
-
-/// Returns an address below `path` with the label as a parameter.
 pub fn query_link(path: &str, label: &str) -> String {
     format!("{path}?server={}", escaped(label))
 }

@@ -128,7 +128,7 @@ pub(super) async fn commands(State(app): State<App>, Query(which): Query<Which>)
     };
     let answer = CommandsAnswer {
         server: server.label.clone(),
-        time: log.at().and_then(|at| UnixTime::new(server.since_1970 + at)),
+        time: log.at.and_then(|at| UnixTime::new(server.since_1970 + at)),
         commands: log.counts().filter(|(_, counts)| *counts != CommandCounts::default()).map(totals).collect(),
         other_calls: log.others(),
     };
@@ -138,8 +138,7 @@ pub(super) async fn commands(State(app): State<App>, Query(which): Query<Which>)
 pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Response {
     app.aside(move |shared| {
         let (server, timeline) = last_minutes(shared, &which)?;
-        let svg = heatmap::svg(&server.label, &timeline, server.since_1970)
-            .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")))?;
+        let svg = heatmap::svg(&server.label, &timeline, server.since_1970);
         Ok(([(header::CONTENT_TYPE, "image/svg+xml")], svg))
     })
     .await

@@ -102,12 +102,10 @@ impl Which {
     }
 }
 
-/// Answers that this server is not watched.
 pub(super) fn no_such_server(label: &str) -> Refusal {
     (StatusCode::NOT_FOUND, format!("no server {label} is watched; / lists those that are\n"))
 }
 
-/// Answers that something cannot be had now.
 pub(super) fn unavailable(why: &str) -> Refusal {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
 }

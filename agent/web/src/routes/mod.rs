@@ -126,7 +126,6 @@ async fn own_only(request: Request, next: Next) -> Response {
     if request.headers().get_all(FETCH_SITE).iter().all(is_own) { next.run(request).await } else { refused() }
 }
 
-/// Answers a page of another site.
 fn refused() -> Response {
     (StatusCode::FORBIDDEN, "refused: this request comes from a page of another site\n").into_response()
 }

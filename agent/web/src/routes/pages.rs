@@ -77,7 +77,6 @@ pub(super) async fn record(State(app): State<App>, Path(id): Path<String>) -> Re
     app.aside(move |shared| Ok(Html(pages::record_page(&read(shared, id)?, false)))).await
 }
 
-/// Answers requests for unknown paths.
 pub(super) async fn nothing() -> (StatusCode, &'static str) {
     (StatusCode::NOT_FOUND, "not found; / lists the servers, and metrics are at /metrics\n")
 }

@@ -9,8 +9,9 @@ use axum::response::{IntoResponse, Response};
 use evictscope_model::UnixTime;
 use evictscope_model::answers::RecordMade;
 use evictscope_records::profile::format::pprof;
-use evictscope_records::{Listed, Occasion, Record, RecordId, StoreError};
-use serde::{Deserialize, Serialize};
+use evictscope_records::{Listed, Record, RecordId, StoreError};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::app::{App, Refusal, Which, unavailable};
 use crate::shared::{Request, Shared};
@@ -18,65 +19,31 @@ use crate::shared::{Request, Shared};
 /// How long a record of now may take: the half minute that it still has to cover, and the disk.
 const RECORD: Duration = Duration::from_secs(100);
 
-#[derive(Debug, Serialize)]
-struct RecordList<'a> {
-    records: Vec<Entry<'a>>,
-    unreadable: Vec<Unreadable>,
-}
-
-#[derive(Debug, Serialize)]
-struct Entry<'a> {
-    id: &'a RecordId,
-    server: &'a str,
-    occasion: Occasion,
-    kind: Option<&'a str>,
-    start: Option<UnixTime>,
-    end: Option<UnixTime>,
-    bytes: u64,
-}
-
-/// A file that is not a record, or a damaged one.
-#[derive(Debug, Serialize)]
-struct Unreadable {
-    file: String,
-    bytes: u64,
-    why: String,
-}
-
-impl<'a> RecordList<'a> {
-    /// Lists the records of all servers, or of one.
-    fn of(listed: &'a [Listed], only: Option<&str>) -> Self {
-        let mut list = Self { records: Vec::new(), unreadable: Vec::new() };
-        for listed in listed {
-            let bytes = listed.bytes;
-            match &listed.summary {
-                Ok(summary) if only.is_none_or(|label| summary.server == label) => {
-                    list.records.push(Entry {
-                        id: &summary.id,
-                        server: &summary.server,
-                        occasion: summary.occasion,
-                        kind: summary.kind.as_deref(),
-                        start: UnixTime::new(Duration::from_micros(summary.began_us)),
-                        end: UnixTime::new(Duration::from_micros(summary.ended_us)),
-                        bytes,
-                    });
-                }
-                Ok(_) => {}
-                Err(why) => list.unreadable.push(Unreadable {
-                    file: listed.path.display().to_string(),
-                    bytes,
-                    why: why.clone(),
-                }),
-            }
+/// Lists the records of all servers, or of one, and the files that are not records or damaged.
+fn list_of(listed: &[Listed], only: Option<&str>) -> Value {
+    let (mut records, mut unreadable) = (Vec::new(), Vec::new());
+    for Listed { path, bytes, summary } in listed {
+        match summary {
+            Ok(summary) if only.is_none_or(|label| summary.server == label) => records.push(json!({
+                "id": summary.id,
+                "server": summary.server,
+                "occasion": summary.occasion,
+                "kind": summary.kind,
+                "start": UnixTime::new(Duration::from_micros(summary.began_us)),
+                "end": UnixTime::new(Duration::from_micros(summary.ended_us)),
+                "bytes": bytes,
+            })),
+            Ok(_) => {}
+            Err(why) => unreadable.push(json!({ "file": path.display().to_string(), "bytes": bytes, "why": why })),
         }
-        list
     }
+    json!({ "records": records, "unreadable": unreadable })
 }
 
 pub(super) async fn list(State(app): State<App>, Query(which): Query<Which>) -> Response {
     app.aside(move |shared| {
         let listed = listed(shared).map_err(|why| unavailable(&why))?;
-        Ok(Json(RecordList::of(&listed, which.server.as_deref())).into_response())
+        Ok(Json(list_of(&listed, which.server.as_deref())))
     })
     .await
 }

@@ -178,7 +178,6 @@ impl Sources {
         })
     }
 
-    /// Returns the content of a file that the configuration names.
     fn named(&self, file: &Path) -> anyhow::Result<&[u8]> {
         readable(file, self.named.get(file).context("a file was not read")?)
     }
@@ -221,10 +220,6 @@ fn verifier<'a>(
     provider: Arc<tokio_rustls::rustls::crypto::CryptoProvider>,
 ) -> anyhow::Result<Option<Arc<dyn ClientCertVerifier>>> {
     let file = match (spec.client_auth_type, &spec.client_ca_file) {
-        (ClientAuth::RequestClientCert | ClientAuth::RequireAnyClientCert, _) => bail!(
-            "client_auth_type: client certificates that are not verified protect nothing; \
-             write RequireAndVerifyClientCert or VerifyClientCertIfGiven"
-        ),
         (ClientAuth::NoClientCert, None) => return Ok(None),
         (ClientAuth::NoClientCert, Some(_)) => bail!(
             "client_ca_file has no effect without client_auth_type: add client_auth_type: RequireAndVerifyClientCert"
@@ -282,15 +277,12 @@ pub struct TlsSpec {
     pub min_version: MinVersion,
 }
 
-/// Whether clients have to show a certificate, in the words of Go's `crypto/tls`.
+/// Whether clients have to show a certificate, in the words of Go's `crypto/tls`. Without those that ask for one that is
+/// not verified: it protects nothing.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub enum ClientAuth {
     #[default]
     NoClientCert,
-    /// Asked for and not verified: refused, because it protects nothing.
-    RequestClientCert,
-    /// Required and not verified: refused, because it protects nothing.
-    RequireAnyClientCert,
     /// They need none, but a wrong one is refused.
     VerifyClientCertIfGiven,
     RequireAndVerifyClientCert,

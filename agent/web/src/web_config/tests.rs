@@ -80,7 +80,7 @@ fn what_cannot_be_done_is_refused_by_name() -> anyhow::Result<()> {
     for (line, said) in [
         ("cipher_suites: []", "cipher_suites"),
         ("min_version: TLS10", "TLS10"),
-        ("client_auth_type: RequireAnyClientCert", "protect nothing"),
+        ("client_auth_type: RequireAnyClientCert", "RequireAndVerifyClientCert"),
         ("client_auth_type: RequireAndVerifyClientCert", "needs client_ca_file"),
         ("client_ca_file: server.crt", "no effect"),
     ] {

@@ -51,25 +51,30 @@ pub struct Waits {
     last: Option<Duration>,
     /// When short waits were last found or ruled out, and for how long the main thread had been busy until then.
     busy: Option<(Duration, Duration)>,
-    connected: u32,
-    not_seen: u32,
+    /// How many connections there were at the last look.
+    pub connected: u64,
+    /// How many there were by a protocol that is not understood.
+    pub not_seen: u64,
     waited: Duration,
-    over: [u64; OVER.len()],
+    /// How often a request waited for longer than each of [`OVER`].
+    pub over: [u64; OVER.len()],
     longest: RecentMaximum,
     /// When the latest request came that was seen to be answered.
     answered: Duration,
     /// The connections that the last look found closed by their clients, how far they had been answered, and whether a
     /// request of theirs waited.
     gave_up: HashMap<(u64, u32), bool>,
-    given_up: u64,
+    /// How many connections a client has closed while a request of it waited.
+    pub given_up: u64,
     /// When an answer was last known to leave, or the main thread to be at rest.
     alive: Duration,
-    unanswered: Duration,
+    /// For how long no answer has left although requests waited, until the last look; zero if none did. It is not known
+    /// whether an answer leaves on a Unix socket.
+    pub unanswered: Duration,
 }
 
 /// A reading of the main thread, right before a look.
 pub(crate) struct ThreadSample<'a> {
-    /// When it was.
     pub at: Duration,
     /// For how long the thread had been busy until then: ran, or waited for a CPU; `None` if that is not known.
     pub busy: Option<Duration>,
@@ -213,8 +218,8 @@ impl Waits {
         if self.busy.is_none() || self.waiting() > 0 || is_sure {
             self.busy = Some((at, thread.busy.unwrap_or_default()));
         }
-        self.connected = look.connected;
-        self.not_seen = look.not_seen;
+        self.connected = look.connected.into();
+        self.not_seen = look.not_seen.into();
         self.longest.take_in(at, nanoseconds(self.oldest_wait()));
         self.longest.forget(at);
         let closed = std::mem::take(&mut self.gave_up);
@@ -276,35 +281,9 @@ impl Waits {
         self.all_waiting().count() as u64
     }
 
-    /// Returns how many connections there were at the last look.
-    pub fn connected(&self) -> u64 {
-        self.connected.into()
-    }
-
     /// Returns the sum over connections of the time that their requests waited, seconds.
     pub fn seconds(&self) -> f64 {
         self.waited.as_secs_f64()
-    }
-
-    /// Returns how many connections a client has closed while a request of it waited.
-    pub fn given_up(&self) -> u64 {
-        self.given_up
-    }
-
-    /// Returns how many connections the last look found by a protocol that is not understood.
-    pub fn not_seen(&self) -> u64 {
-        self.not_seen.into()
-    }
-
-    /// Returns for how long no answer has left although requests waited, until the last look; zero if none did. It is
-    /// not known whether an answer leaves on a Unix socket.
-    pub fn unanswered(&self) -> Duration {
-        self.unanswered
-    }
-
-    /// Returns how often a request waited for longer than each of [`OVER`].
-    pub fn over(&self) -> [u64; OVER.len()] {
-        self.over
     }
 
     /// Returns the longest wait of a request in the last five minutes.

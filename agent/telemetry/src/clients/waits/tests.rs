@@ -57,13 +57,13 @@ fn a_request_is_as_old_as_its_data() {
     let both = [(1, 7, Some(4_950)), (2, 3, Some(4_990))];
     look(&mut waits, 5_000, &both);
     assert_eq!((waits.oldest(), waits.waiting()), (Some(ms(4_950)), 2));
-    assert_eq!((waits.over(), waits.connected()), ([0, 0], 9));
+    assert_eq!((waits.over, waits.connected), ([0, 0], 9));
     look(&mut waits, 5_060, &both);
-    assert_eq!(waits.over(), [1, 0]);
+    assert_eq!(waits.over, [1, 0]);
     // Each is counted once for each length.
     look(&mut waits, 6_100, &both);
     look(&mut waits, 6_200, &both);
-    assert_eq!((waits.over(), waits.longest()), ([2, 2], ms(1_250)));
+    assert_eq!((waits.over, waits.longest()), ([2, 2], ms(1_250)));
     look(&mut waits, 6_300, &[]);
     assert_eq!((waits.oldest(), waits.longest()), (None, ms(1_250)));
     look(&mut waits, 306_300, &[]);
@@ -76,7 +76,7 @@ fn a_client_that_goes_on_sending_is_not_young() {
     for at in (1_000..=1_300).step_by(20) {
         look(&mut waits, at, &[(1, 7, Some(at - 1))]);
     }
-    assert_eq!((waits.oldest(), waits.over()), (Some(ms(999)), [1, 0]));
+    assert_eq!((waits.oldest(), waits.over), (Some(ms(999)), [1, 0]));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_client_whose_requests_are_read_one_after_the_other_is_not_old() {
     for at in (1_000..=3_000).step_by(100) {
         look(&mut waits, at, &[(1, at as u32, Some(900))]);
     }
-    assert_eq!((waits.oldest(), waits.over()), (Some(ms(2_950)), [1, 0]));
+    assert_eq!((waits.oldest(), waits.over), (Some(ms(2_950)), [1, 0]));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_unix_socket_is_older_than_the_look_that_finds_it_by_half_the_time_since_the
     let mut waits = Waits::default();
     look(&mut waits, 1_000, &[(1, 7, None)]);
     look(&mut waits, 1_150, &[(1, 7, None)]);
-    assert_eq!((waits.oldest(), waits.over()), (Some(ms(1_000)), [1, 0]));
+    assert_eq!((waits.oldest(), waits.over), (Some(ms(1_000)), [1, 0]));
     look(&mut waits, 1_160, &[(1, 8, None)]);
     assert_eq!(waits.oldest(), Some(ms(1_155)));
 }
@@ -105,7 +105,7 @@ fn a_wait_lasts_until_its_answer_left() {
     let mut waits = Waits::default();
     let rests = [ms(1_000), ms(1_900)];
     let mut take_in =
-        |look: SocketLook| (take_in(&mut waits, &look, &rests), waits.seconds(), waits.over(), waits.longest());
+        |look: SocketLook| (take_in(&mut waits, &look, &rests), waits.seconds(), waits.over, waits.longest());
     let at = |at| SocketLook { at: ms(at), ..SocketLook::default() };
     take_in(at(1_000));
     let unread = |socket, came| Unread { socket, read_to: 7, answered_to: 9, bytes: 6, came: Some(ms(came)) };
@@ -152,7 +152,7 @@ fn short_waits_are_added_up_though_most_are_not_seen() {
     }
     let truth = 399.0 * 0.101 * 10.0 / 2.0;
     assert!((waits.seconds() / truth - 1.0).abs() < 0.05, "{}", waits.seconds());
-    assert_eq!(waits.over(), [0, 0]);
+    assert_eq!(waits.over, [0, 0]);
 }
 
 /// `tcp-keepalive 5`: what acknowledges the probe makes the look uncertain.
@@ -167,13 +167,13 @@ fn a_keepalive_is_no_answer() {
     for at in (1_020..=21_000).step_by(20) {
         take_in(&mut waits, &owed(at, at < 6_000), &[ms(980)]);
     }
-    assert_eq!((waits.oldest(), waits.over()), (Some(ms(1_000)), [1, 1]));
-    assert_eq!(waits.unanswered(), ms(20_000));
+    assert_eq!((waits.oldest(), waits.over), (Some(ms(1_000)), [1, 1]));
+    assert_eq!(waits.unanswered, ms(20_000));
     assert_eq!(waits.seconds(), 20.0);
     // Nobody who was not owed an answer before is.
     let mut waits = Waits::default();
     take_in(&mut waits, &owed(6_000, false), &[]);
-    assert_eq!((waits.waiting(), waits.unanswered()), (0, ms(0)));
+    assert_eq!((waits.waiting(), waits.unanswered), (0, ms(0)));
 }
 
 #[test]
@@ -190,8 +190,8 @@ fn a_client_that_gave_up_does_not_wait() {
         });
         let look = SocketLook { at: ms(at), connected: 1, gave_up: gave_up.to_vec(), ..SocketLook::default() };
         take_in(&mut waits, &look, &[]);
-        assert_eq!((waits.waiting(), waits.given_up()), (0, 2));
-        assert_eq!(waits.unanswered(), ms(at - 990 - at / 1_400 * 4));
+        assert_eq!((waits.waiting(), waits.given_up), (0, 2));
+        assert_eq!(waits.unanswered, ms(at - 990 - at / 1_400 * 4));
     }
     // Others are answered.
     let look = SocketLook {
@@ -201,7 +201,7 @@ fn a_client_that_gave_up_does_not_wait() {
         ..SocketLook::default()
     };
     take_in(&mut waits, &look, &[]);
-    assert_eq!((waits.given_up(), waits.unanswered()), (3, ms(0)));
+    assert_eq!((waits.given_up, waits.unanswered), (3, ms(0)));
 }
 
 /// 1 is blocked (BLPOP), 2 waits for the answer to what was read, and 3 was answered in the tick in which its request
@@ -217,7 +217,7 @@ fn who_closes_without_having_waited_did_not_give_up() {
     for at in [1_200, 1_300] {
         let look = SocketLook { at: ms(at), gave_up: gave_up.to_vec(), ..SocketLook::default() };
         take_in(&mut waits, &look, &[ms(900)]);
-        assert_eq!((waits.given_up(), waits.unanswered()), (1, ms(at - 990)));
+        assert_eq!((waits.given_up, waits.unanswered), (1, ms(at - 990)));
     }
 }
 
@@ -229,7 +229,7 @@ fn a_replica_does_not_wait() {
     let script = [(1, 7, Some(1_900))];
     for at in [2_000, 2_500, 4_000] {
         look_at_both(&mut waits, at, &script, &[], Some(990));
-        assert_eq!((waits.waiting(), waits.over()), (0, [0, 0]), "{at}");
+        assert_eq!((waits.waiting(), waits.over), (0, [0, 0]), "{at}");
     }
 }
 
@@ -241,10 +241,10 @@ fn a_request_that_was_read_waits_until_it_is_answered() {
     look_at_both(&mut waits, 1_000, &unread, &[(2, 5, 980)], rested);
     look_at_both(&mut waits, 1_300, &[], &[(1, 37, 990), (2, 5, 980)], rested);
     assert_eq!((waits.oldest(), waits.waiting()), (Some(ms(980)), 2));
-    assert_eq!(waits.over(), [1, 0], "the other may block on purpose");
+    assert_eq!(waits.over, [1, 0], "the other may block on purpose");
     // The client whose request was unread has an answer, and has since sent another request, which was read.
     look_at_both(&mut waits, 1_400, &[], &[(1, 67, 1_390)], rested);
-    assert_eq!((waits.oldest(), waits.over()), (Some(ms(1_390)), [2, 0]));
+    assert_eq!((waits.oldest(), waits.over), (Some(ms(1_390)), [2, 0]));
 }
 
 #[test]
@@ -253,13 +253,13 @@ fn clients_that_block_on_purpose_do_not_wait() {
     let mut waits = Waits::default();
     look_at_both(&mut waits, 1_000, &[], &[(1, 7, 900)], Some(990));
     look_at_both(&mut waits, 60_000, &[], &[(1, 7, 900)], Some(59_990));
-    assert_eq!((waits.waiting(), waits.over()), (0, [0, 0]));
+    assert_eq!((waits.waiting(), waits.over), (0, [0, 0]));
     // A server that never rests: it answers others that came later.
     let mut waits = Waits::default();
     for at in (1_000..3_000).step_by(20) {
         look_at_both(&mut waits, at, &[], &[(1, 7, 900), (2, at as u32, at - 5), (3, at as u32, at - 3)], None);
     }
-    assert_eq!((waits.waiting(), waits.over()), (2, [0, 0]));
+    assert_eq!((waits.waiting(), waits.over), (2, [0, 0]));
 }
 
 /// Requests of a closed loop follow each other within milliseconds.
@@ -273,7 +273,7 @@ fn the_next_request_of_a_client_is_another_one() {
             _ => look_at_both(&mut waits, at, &[], &owed, None),
         }
     }
-    assert_eq!((waits.longest(), waits.over()), (ms(1), [0, 0]));
+    assert_eq!((waits.longest(), waits.over), (ms(1), [0, 0]));
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn a_request_that_was_answered_makes_the_next_no_older() {
             let look = SocketLook { at: ms(at), connected: 1, unread, owed, ..SocketLook::default() };
             take_in(&mut waits, &look, &[]);
         }
-        (waits.oldest(), waits.over())
+        (waits.oldest(), waits.over)
     };
     assert_eq!(take_in(unread(12)), (Some(ms(1_390)), [0, 0]));
     // In a pipeline whose first request is not answered yet, it does.
@@ -366,6 +366,6 @@ fn those_that_are_answered_last_in_a_turn_were_not_passed_over() {
     }
     let ratio = waits.seconds() / truth.as_secs_f64();
     assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
-    let ratio = waits.over()[0] as f64 / over as f64;
+    let ratio = waits.over[0] as f64 / over as f64;
     assert!((ratio - 1.0).abs() < 0.05, "{ratio} of {over}");
 }

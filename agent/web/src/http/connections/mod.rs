@@ -149,7 +149,6 @@ impl Connections {
         *lock(&self.open) = Open::default();
     }
 
-    /// Accepts clients forever.
     async fn accept(&mut self, listener: &TcpListener) {
         loop {
             let has_room_at = lock(&self.open).has_room_at();
