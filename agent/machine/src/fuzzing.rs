@@ -21,14 +21,14 @@ pub fn elf(file: &[u8], function: &str, object: &str, text: &str) {
     let _ = DebugFileNames::of(file);
     let Ok(mut image) = Image::parse(file) else { return };
     let _ = image.add_symbols_of(file);
-    let function = image.function(function).map(|symbol| symbol.address);
-    let object = image.object(object).map(|symbol| symbol.address);
+    let function = image.symbols.function(function).map(|symbol| symbol.address);
+    let object = image.symbols.object(object).map(|symbol| symbol.address);
     let texts = image.find_string(text);
-    for address in [Some(image.entry()), function, object].into_iter().flatten().chain(texts) {
-        let _ = (image.file_offset(address), image.is_writable(address));
+    for address in [Some(image.entry), function, object].into_iter().flatten().chain(texts) {
+        let _ = (image.segments.file_offset(address), image.is_writable(address));
         let _ = (image.i32_at(address), image.text_at(address, 64));
         let _ = (image.pointer_at(address), image.pointers_to(address));
-        let _ = (image.is_function(address), image.function_name(address));
+        let _ = (image.is_function(address), image.symbols.function_name(address));
     }
 }
 

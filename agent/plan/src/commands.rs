@@ -279,7 +279,7 @@ mod tests {
     use std::path::Path;
 
     use anyhow::{Context as _, ensure};
-    use evictscope_machine::elf::{FunctionNames, Image};
+    use evictscope_machine::elf::Image;
     use evictscope_testkit::servers;
 
     use super::{CommandTable, CommandsPlan};
@@ -304,14 +304,12 @@ mod tests {
         let stripped = directory.path().join("redis-server");
         servers::strip(server, &stripped)?;
         let (data, stripped) = (std::fs::read(server)?, std::fs::read(stripped)?);
-        let image = Image::parse(&stripped)?;
+        let (whole, image) = (Image::parse(&data)?, Image::parse(&stripped)?);
         let table = CommandTable::find(&image).context("no table of commands")?;
-        let mut functions = FunctionNames::default();
-        functions.read(&data, &image.budget)?;
         let (mut commands, mut right) = (0, 0);
         for name in table.names() {
             for address in table.functions(&image, name) {
-                let function = functions.name(address).context("no name")?;
+                let function = whole.symbols.function_name(address).context("no name")?;
                 let other = OTHERS.iter().find(|(command, _)| *command == name);
                 let names = [Some(name), other.map(|(_, other)| *other)];
                 let is_called = |name: &str| {

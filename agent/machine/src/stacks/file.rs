@@ -49,8 +49,8 @@ impl CodeFile {
             functions: functions(&image, &traced, names),
             returns: returns(&image, &traced),
             tables,
-            segments: image.mapped_code(),
-            entry: image.entry(),
+            segments: image.segments.mapped_code(),
+            entry: image.entry,
             frames: image.frames,
         })
     }
@@ -166,7 +166,7 @@ pub fn functions(
             add(part, (*name).to_owned(), Some(*index), &image.budget);
         }
     }
-    for (address, name) in image.function_names() {
+    for (address, name) in image.symbols.function_names() {
         if name.len() <= MAX_NAME {
             add(address, own_name(name).to_owned(), None, &image.budget);
         }

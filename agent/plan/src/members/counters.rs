@@ -109,7 +109,7 @@ pub fn counters_returned_by(image: &Image<'_>, address: FileAddress) -> Result<C
 /// Returns the allocator's counters, found by the name of the function that returns them and by what the eviction
 /// function uses (`used`). If both are known they must agree. Fails with the reason if they are not known.
 pub fn counters(image: &Image<'_>, used: Option<Result<Counters, MemberError>>) -> Result<Counters, MemberError> {
-    let named = image.function(ALLOCATOR_FUNCTION).map(|symbol| counters_returned_by(image, symbol.address));
+    let named = image.symbols.function(ALLOCATOR_FUNCTION).map(|symbol| counters_returned_by(image, symbol.address));
     match (named, used) {
         (Some(Ok(named)), Some(Ok(used))) if named != used => Err(MemberError::Contradiction(format!(
             "zmalloc_used_memory() returns the counter at {:#x}, but the eviction function uses {:#x}",
@@ -219,7 +219,7 @@ mod tests {
     /// Expects the addresses of the symbols that the compiler wrote.
     fn check(data: &[u8], expected: Option<(u64, u64, bool)>, what: &str) {
         let image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
-        let function = image.function("zmalloc_used_memory");
+        let function = image.symbols.function("zmalloc_used_memory");
         let function = function.unwrap_or_else(|| panic!("{what}: no function"));
         let found = counters_returned_by(&image, function.address);
         let Some((stride, most, has_overflow)) = expected else {

@@ -90,8 +90,7 @@ impl Members {
             }
             Err(why) => members.miss(Member::UsedMemory, why),
         }
-        let server = image
-            .object("server")
+        let server = (image.symbols.object("server"))
             .map(|symbol| ServerObject { address: symbol.address, size: symbol.size, is_exact: true })
             .map_or_else(|| server(image, config, identity, &evidence.counted), Ok);
         members.add_configured(config, server.as_ref().ok());
@@ -124,7 +123,7 @@ impl Members {
     /// Adds the place of the eviction pool, which its symbol must not contradict.
     fn add_pool(&mut self, image: &Image<'_>, found: Result<FileAddress, &str>) {
         let member = Member::EvictionPool;
-        let symbol = image.object(member.name()).map(|symbol| symbol.address);
+        let symbol = image.symbols.object(member.name()).map(|symbol| symbol.address);
         match (found, symbol) {
             (Ok(found), Some(symbol)) if found != symbol => {
                 let why = format!(
@@ -140,7 +139,7 @@ impl Members {
     /// Adds the globals that a name leads to: their own, or that of a function that returns them.
     fn add_globals(&mut self, image: &Image<'_>) {
         let symbol = |name, sizes: &[u64]| {
-            let symbol = image.object(name).filter(|symbol| sizes.contains(&symbol.size));
+            let symbol = image.symbols.object(name).filter(|symbol| sizes.contains(&symbol.size));
             symbol.map(|symbol| symbol.address)
         };
         let context = symbol("lctx", &CONTEXT).or_else(|| symbol("evalCtx", &NEWER_CONTEXT));
@@ -153,7 +152,7 @@ impl Members {
         let table = symbol(Member::TrackingTable.name(), &[8]).ok_or_else(|| missing("the tracking table"));
         self.add_global(Member::TrackingTable, table);
         for (member, getter) in Member::ALL.iter().filter_map(|member| Some((*member, member.returned_by()?))) {
-            let counters = image.function(getter).map(|function| counters_returned_by(image, function.address));
+            let counters = image.symbols.function(getter).map(|function| counters_returned_by(image, function.address));
             let counter = match counters {
                 Some(Ok(counters)) if counters.most == 1 => Ok(counters.first),
                 Some(_) => Err(MemberError::Unknown(format!("{getter}() does not return one number as it is"))),

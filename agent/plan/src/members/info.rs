@@ -366,7 +366,7 @@ mod tests {
             return false;
         };
         let image = Image::parse(&data).unwrap_or_else(|error| panic!("{error}"));
-        let server = image.object("server");
+        let server = image.symbols.object("server");
         let server = server.unwrap_or_else(|| panic!("{what}: no server"));
         let at = |offset| Some(server.address.wrapping_add(offset));
         let counter = |index: u64| at(512 + 8 * index);

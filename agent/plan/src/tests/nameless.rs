@@ -159,8 +159,8 @@ fn debians_server_is_planned_for_without_any_name() {
     for without_headers in [false, true] {
         let nameless = without_names(&data, without_headers);
         let image = Image::parse(&nameless).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(image.function("performEvictions"), None);
-        assert_eq!(image.object("server"), None);
+        assert_eq!(image.symbols.function("performEvictions"), None);
+        assert_eq!(image.symbols.object("server"), None);
         let plan = plan_of(&nameless, None);
         assert_eq!(plan.functions, whole.functions);
         let places = |plan: &ProbePlan| -> Vec<_> {

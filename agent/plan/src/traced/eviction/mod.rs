@@ -181,7 +181,7 @@ pub fn eviction_call(
     texts: &Texts,
     policy: Option<FileAddress>,
 ) -> Result<(&'static str, FileAddress), String> {
-    let named = NAMES.iter().find_map(|name| Some((*name, image.function(name)?.address)));
+    let named = NAMES.iter().find_map(|name| Some((*name, image.symbols.function(name)?.address)));
     let mentioned = if texts.has(TEXT) { Some(by_text(image, texts, policy)) } else { None };
     match (named, mentioned) {
         (None, None) => {

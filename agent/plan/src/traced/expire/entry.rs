@@ -67,7 +67,7 @@ pub struct JobCall {
 /// Finds the expire cycle. Fails if it is not certain which function it is, or if symbol and
 /// text contradict each other.
 pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<FoundCycle, String> {
-    let named = image.function(NAME).map(|symbol| symbol.address);
+    let named = image.symbols.function(NAME).map(|symbol| symbol.address);
     let mentioned = if texts.has(TEXT) { texts.functions(image, TEXT) } else { Vec::new() };
     if mentioned.len() > MAX_FUNCTIONS {
         return Err(format!("{} functions mention the text \"{TEXT}\"", mentioned.len()));
