@@ -78,10 +78,10 @@ pub fn server(units: &Units<'_>, globals: &Globals) -> Option<DebugServer> {
 
 fn typed_server(units: &Units<'_>, global: &Global) -> Option<DebugServer> {
     let is_wanted =
-        |name: &str| Member::of_server().any(|member| member.name() == name || member.newer_name() == Some(name));
+        |name: &str| Member::of_server().any(|member| member.name() == name || member.line().newer_name == Some(name));
     let offsets = units.members(global.of, &TYPES, is_wanted)?;
     let members = Member::of_server().filter_map(|member| {
-        let offset = offsets.get(member.name()).or_else(|| offsets.get(member.newer_name()?));
+        let offset = offsets.get(member.name()).or_else(|| offsets.get(member.line().newer_name?));
         Some((member, *offset?))
     });
     Some(DebugServer { address: global.address, members: members.collect() })

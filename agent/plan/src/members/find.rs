@@ -42,7 +42,8 @@ pub struct MemberPlan {
 impl MemberPlan {
     /// Returns the addresses of the 8-byte words to read.
     pub fn words(&self) -> impl Iterator<Item = FileAddress> {
-        let single = Counters { most: self.member.content().bytes().div_ceil(8), ..Counters::single(self.address) };
+        let single =
+            Counters { most: self.member.line().content.bytes().div_ceil(8), ..Counters::single(self.address) };
         let counters = self.counters.unwrap_or(single);
         let word = move |index| counters.first.wrapping_add(index * counters.stride);
         (0..counters.most).map(word).chain(counters.overflow)
@@ -114,9 +115,10 @@ impl Members {
         };
         members.add_pool(image, pool);
         members.add_globals(image);
-        members
-            .not_found
-            .retain(|(member, _)| !member.is_in_some() || member.directive().is_some() || named.contains(member));
+        members.not_found.retain(|(member, _)| {
+            let line = member.line();
+            !line.is_in_some || line.directive.is_some() || named.contains(member)
+        });
         members
     }
 
@@ -151,7 +153,7 @@ impl Members {
         }
         let table = symbol(Member::TrackingTable.name(), &[8]).ok_or_else(|| missing("the tracking table"));
         self.add_global(Member::TrackingTable, table);
-        for (member, getter) in Member::ALL.iter().filter_map(|member| Some((*member, member.returned_by()?))) {
+        for (member, getter) in Member::ALL.iter().filter_map(|member| Some((*member, member.line().returned_by?))) {
             let counters = image.symbols.function(getter).map(|function| counters_returned_by(image, function.address));
             let counter = match counters {
                 Some(Ok(counters)) if counters.most == 1 => Ok(counters.first),
@@ -164,7 +166,7 @@ impl Members {
 
     fn add_global(&mut self, member: Member, found: Result<FileAddress, MemberError>) {
         match found {
-            Ok(address) if member.returned_by().is_some() => self.add(member, address, None, Method::Dataflow),
+            Ok(address) if member.line().returned_by.is_some() => self.add(member, address, None, Method::Dataflow),
             Ok(address) => self.add(member, address, None, Method::Symbol),
             Err(why) => self.miss(member, why),
         }
