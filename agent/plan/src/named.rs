@@ -9,7 +9,7 @@ use std::fmt;
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_machine::elf::{ElfError, Image};
 use evictscope_machine::sites::{Site, entry_of_named};
-use evictscope_machine::stacks::{Names, TracedEntry};
+use evictscope_machine::stacks::CodeFile;
 use evictscope_model::FileAddress;
 
 use crate::commands::{CommandTable, MAX_NAME};
@@ -169,20 +169,23 @@ fn not_found(image: &Image<'_>, table: Option<&CommandTable<'_>>, name: &str) ->
     }
 }
 
-/// Names functions on stacks.
-impl Names for ProbePlan {
-    fn traced(&self, image: &mut Image<'_>) -> Vec<TracedEntry> {
-        tell_not_returning(image);
-        self.functions.iter().map(|function| (function.address, function.name, function.kind.index)).collect()
-    }
-
-    fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)> {
+impl ProbePlan {
+    /// Returns what names the functions on the stacks of this plan's executable, whose whole content is `data`, and that
+    /// of its debug file `debug`. Fails if either is no ELF file.
+    pub fn code_file(&self, data: &[u8], debug: Option<&[u8]>) -> Result<CodeFile, ElfError> {
+        let mut image = Image::parse(data)?;
+        if let Some(debug) = debug {
+            image.add_symbols_of(debug)?;
+        }
+        tell_not_returning(&mut image);
         let mut commands: HashMap<FileAddress, Vec<String>> = HashMap::new();
-        for (address, name) in CommandTable::find(image).iter().flat_map(CommandTable::all) {
+        for (address, name) in CommandTable::find(&image).iter().flat_map(CommandTable::all) {
             commands.entry(address).or_default().push(name.to_uppercase());
         }
         // The function's name is usually that of the command, but not always. Only the command is certain.
-        commands.into_iter().map(|(address, names)| (address, format!("command {}", names.join(", ")))).collect()
+        let nameless = commands.into_iter().map(|(at, names)| (at, format!("command {}", names.join(", "))));
+        let traced = self.functions.iter().map(|function| (function.address, function.name, function.kind.index));
+        CodeFile::with_names(image, data, &traced.collect::<Vec<_>>(), nameless.collect())
     }
 }
 
