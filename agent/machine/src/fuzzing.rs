@@ -38,23 +38,15 @@ pub fn frames(table: &[u8]) {
     let _ = (frames.at(BASE), frames.is_entry(BASE));
 }
 
-/// Decodes a function and what it calls.
-pub fn code(function: &[u8]) {
-    let image = Image::of_code(function, BASE);
-    if let Some(code) = decoded(&image) {
-        let _ = code.loops();
-        let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-        for instruction in instructions {
-            let _ = instruction::hit_cost(instruction);
-            let _ = references::mentioned(instruction).count();
-        }
-    }
-}
-
-/// Executes a function, symbolically and with numbers.
+/// Decodes a function and what it calls, and executes it, symbolically and with numbers.
 pub fn flow(function: &[u8]) {
     let image = Image::of_code(function, BASE);
-    let Some(code) = decoded(&image) else { return };
+    let Ok(mut code) = FunctionCode::decode(&image, BASE) else { return };
+    code.callees = callees::of(&image, &code, code.blocks.ids());
+    let _ = code.loops();
+    for instruction in code.blocks.iter().flat_map(|block| &block.instructions) {
+        let _ = (instruction::hit_cost(instruction), references::mentioned(instruction).count());
+    }
     let _ = Interpreter::new(&image, &code).run(None);
     let mut execution = Execution::run(&code);
     for block in code.blocks.ids() {
@@ -74,10 +66,4 @@ pub fn flow(function: &[u8]) {
         indices.map(move |index| (CutPoint::Instruction(id.instruction(index)), 1)).chain(ways)
     });
     let _ = cut::minimum_cut(&code, &points.collect(), BlockId::ENTRY);
-}
-
-fn decoded(image: &Image<'_>) -> Option<FunctionCode> {
-    let mut code = FunctionCode::decode(image, BASE).ok()?;
-    code.callees = callees::of(image, &code, code.blocks.ids());
-    Some(code)
 }
