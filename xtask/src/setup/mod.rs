@@ -168,7 +168,7 @@ pub fn build_for_tests() -> Result<PathBuf> {
     run(For::Demo)?;
     // With the agent's package alone, dependencies would have fewer features than in the tests, and be built again.
     compile(workspace::cargo().args(["build", "--locked"]))?;
-    Ok(workspace::target_directory()?.join("debug/evictscope"))
+    workspace::agent_of_tests()
 }
 
 fn compile(cargo: &mut Command) -> Result<()> {
