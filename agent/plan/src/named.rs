@@ -132,8 +132,8 @@ fn find(image: &Image<'_>, identity: Identity, name: &str) -> Result<NamedFuncti
             return Err(NameError::Ambiguous(places.len(), name, places.join(", ")));
         }
     };
-    let commands = table.map_or_else(Vec::new, |table| table.commands_of(address));
-    let mut commands: Vec<String> = commands.iter().map(|name| name.to_uppercase()).collect();
+    let all = table.iter().flat_map(CommandTable::all).filter(|(function, _)| *function == address);
+    let mut commands: Vec<String> = all.map(|(_, name)| name.to_uppercase()).collect();
     // Of all subcommands, it is known to implement only the one that was asked for.
     if commands.is_empty() && image.symbols.functions(name).is_empty() {
         commands.push(name.to_uppercase());

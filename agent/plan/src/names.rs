@@ -176,9 +176,7 @@ impl Identity {
     pub fn of(image: &Image<'_>) -> Self {
         Self { build_id: image.build_id.clone(), entry_point: image.entry, ..Self::default() }
     }
-}
 
-impl Identity {
     /// Returns the unit of idle times in the eviction pool of this version, if that is known:
     /// `estimateObjectIdleTime()` returns milliseconds, and `objectGetIdleness()` of Valkey 9.1 seconds.
     pub fn idle_time_unit(&self) -> Option<Duration> {

@@ -3,7 +3,6 @@
 //!
 //! Every accessor is bounded by the file; it returns `None` for an address that no segment covers.
 
-use std::fmt::Write as _;
 use std::ops::Range;
 
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -139,6 +138,12 @@ impl<'data> Image<'data> {
         Some(i32::from_le_bytes(*bytes))
     }
 
+    /// Returns the 8 bytes at `address` as a number, if the process cannot write them.
+    pub fn constant_at(&self, address: FileAddress) -> Option<u64> {
+        let bytes = self.bytes_at(address).filter(|_| !self.is_writable(address))?;
+        Some(u64::from_le_bytes(*bytes.first_chunk()?))
+    }
+
     /// Returns the pointer at `address` as the loader leaves it, before it adds the load bias.
     pub fn pointer_at(&self, address: FileAddress) -> Option<FileAddress> {
         if let Some(pointer) = self.relocations.pointers.get(&address) {
@@ -219,15 +224,10 @@ impl<'data> Image<'data> {
 
 /// Returns the build id of a file as lower-case hexadecimal digits. Fails if the notes are damaged.
 pub fn build_id(file: &ElfFile64<'_, Endianness>) -> Result<Option<String>, object::Error> {
-    Ok(file.build_id()?.filter(|id| id.len() <= MAX_BUILD_ID).map(hexadecimal))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    Ok(file
+        .build_id()?
+        .filter(|id| id.len() <= MAX_BUILD_ID)
+        .map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 
 /// What an executable without debug information says about the file that has it.

@@ -126,16 +126,13 @@ impl Members {
     fn add_pool(&mut self, image: &Image<'_>, found: Result<FileAddress, &str>) {
         let member = Member::EvictionPool;
         let symbol = image.symbols.object(member.name()).map(|symbol| symbol.address);
-        match (found, symbol) {
-            (Ok(found), Some(symbol)) if found != symbol => {
-                let why = format!(
-                    "the eviction function goes through what {found:#x} points to, but the symbol is at {symbol:#x}"
-                );
-                self.miss(member, MemberError::Contradiction(why));
-            }
-            (Ok(address), _) => self.add(member, address, None, Method::Dataflow),
-            (Err(why), _) => self.miss(member, MemberError::unknown(why)),
-        }
+        let found = match (found, symbol) {
+            (Ok(found), Some(symbol)) if found != symbol => Err(MemberError::Contradiction(format!(
+                "the eviction function goes through what {found:#x} points to, but the symbol is at {symbol:#x}"
+            ))),
+            (found, _) => found.map_err(MemberError::unknown),
+        };
+        self.add_global(member, found, Method::Dataflow);
     }
 
     /// Adds the globals that a name leads to: their own, or that of a function that returns them.
@@ -149,10 +146,10 @@ impl Members {
         // Redis 6 has its scripts in `server`.
         if !self.found.iter().any(|found| found.member == Member::LuaScripts) {
             let scripts = context.ok_or_else(|| missing("the scripts of EVAL"));
-            self.add_global(Member::EvalContext, scripts);
+            self.add_global(Member::EvalContext, scripts, Method::Symbol);
         }
         let table = symbol(Member::TrackingTable.name(), &[8]).ok_or_else(|| missing("the tracking table"));
-        self.add_global(Member::TrackingTable, table);
+        self.add_global(Member::TrackingTable, table, Method::Symbol);
         for (member, getter) in Member::ALL.iter().filter_map(|member| Some((*member, member.line().returned_by?))) {
             let counters = image.symbols.function(getter).map(|function| counters_returned_by(image, function.address));
             let counter = match counters {
@@ -160,14 +157,13 @@ impl Members {
                 Some(_) => Err(MemberError::Unknown(format!("{getter}() does not return one number as it is"))),
                 None => Err(missing(member.name())),
             };
-            self.add_global(member, counter);
+            self.add_global(member, counter, Method::Dataflow);
         }
     }
 
-    fn add_global(&mut self, member: Member, found: Result<FileAddress, MemberError>) {
+    fn add_global(&mut self, member: Member, found: Result<FileAddress, MemberError>, method: Method) {
         match found {
-            Ok(address) if member.line().returned_by.is_some() => self.add(member, address, None, Method::Dataflow),
-            Ok(address) => self.add(member, address, None, Method::Symbol),
+            Ok(address) => self.add(member, address, None, method),
             Err(why) => self.miss(member, why),
         }
     }
