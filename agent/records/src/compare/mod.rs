@@ -16,7 +16,8 @@ use measures::MEASURES;
 /// Compares two records: a row for each measure that at least one of them has.
 pub fn records(before: &Record, after: &Record) -> Vec<ComparedRow> {
     let rows = MEASURES.iter().map(|(name, unit, of)| {
-        ComparedRow::judged(name, *unit, of.resolution(), of.measured(before), of.measured(after))
+        let (before, after) = (of.measured(before), of.measured(after));
+        ComparedRow::new(name, *unit, before.value, after.value, row::noise(of.resolution(), &before, &after))
     });
     rows.filter(|row| row.before.is_some() || row.after.is_some()).collect()
 }
