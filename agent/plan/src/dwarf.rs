@@ -150,7 +150,7 @@ mod tests {
 
     fn quantities(plan: &ProbePlan) -> &[QuantityPlan] {
         match &eviction_call(plan).plan {
-            FunctionPlan::Eviction(planned) => &planned.quantities,
+            FunctionPlan::Eviction(planned) => planned,
             other => panic!("{other:?}"),
         }
     }

@@ -15,7 +15,7 @@ use crate::commands::CommandsPlan;
 use crate::item::{FunctionKind, Reason};
 use crate::named::NamedFunction;
 use crate::names::{Identity, PRODUCTS};
-use crate::plan::{CallSpan, EvictionPlan, ExpirePlan, FunctionPlan, ProbePlan};
+use crate::plan::{CallSpan, ExpirePlan, FunctionPlan, ProbePlan};
 use crate::planner::TRACED;
 use crate::traced::{eviction, expire};
 
@@ -102,7 +102,7 @@ impl ProbePlan {
             let mut before = self.functions[..index].iter();
             let reads = match &function.plan {
                 FunctionPlan::Calls => true,
-                FunctionPlan::Eviction(EvictionPlan { quantities }) => {
+                FunctionPlan::Eviction(quantities) => {
                     quantities.len() <= VARIABLES.len() && quantities.iter().all(|plan| recipe(&plan.recipe))
                 }
                 FunctionPlan::Expire(ExpirePlan { starts, ends }) => {

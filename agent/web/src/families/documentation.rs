@@ -60,7 +60,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
     }
     let mut plan = (*busy.plan).clone();
     if let FunctionPlan::Eviction(planned) = &mut plan.functions[0].plan {
-        for (quantity, method) in planned.quantities.iter_mut().zip([Method::Both, Method::Dwarf]) {
+        for (quantity, method) in planned.iter_mut().zip([Method::Both, Method::Dwarf]) {
             quantity.method = method;
         }
     }

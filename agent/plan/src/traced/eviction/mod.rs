@@ -19,7 +19,7 @@ use super::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Method, Reason};
 use crate::members;
 use crate::names::Texts;
-use crate::plan::{EvictionPlan, FunctionPlan, QuantityPlan, TracedFunction};
+use crate::plan::{FunctionPlan, QuantityPlan, TracedFunction};
 
 mod agreement;
 mod called;
@@ -53,11 +53,11 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     let goal = find_goal(analysis, &mut execution).map_err(|why| analysis.miss(Item::Inner(kind), why)).ok();
     analysis.evidence.counted = counted_in_loops(&mut execution);
     analysis.evidence.pool = pool(&mut execution);
-    let mut planned = EvictionPlan::default();
+    let mut quantities = Vec::new();
     if let Some(goal) = goal {
-        if let Some((site, quantities)) = goal_site(analysis, kind, &mut execution, &goal) {
+        if let Some((site, found)) = goal_site(analysis, kind, &mut execution, &goal) {
             function.span.inner.push(site);
-            planned.quantities = quantities;
+            quantities = found;
         }
         let calls = Calls {
             block: goal.over_block,
@@ -69,7 +69,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         let results = results(&mut execution);
         function.span.exits = analysis.exits(kind, &mut execution, calls, results);
     }
-    function.plan = FunctionPlan::Eviction(planned);
+    function.plan = FunctionPlan::Eviction(quantities);
     Some(function)
 }
 
