@@ -65,7 +65,7 @@ impl ProbePlan {
     pub fn without(&self, function: &FunctionKind, why: String) -> Self {
         let mut plan = self.clone();
         plan.functions.retain(|planned| planned.kind != *function);
-        plan.not_found.push(NotFound { item: Item::Function(*function), reason: Reason::Told(why) });
+        plan.not_found.push(NotFound { item: Item::Function(*function), reason: Reason::Sentence(why) });
         plan
     }
 }

@@ -88,7 +88,7 @@ impl BorshDeserialize for Reason {
         match <(u8, String)>::deserialize_reader(from)? {
             (0, _) => Ok(Self::Budget),
             (1, why) => Ok(Self::Unsupported(why)),
-            (2, why) => Ok(Self::Told(why)),
+            (2, why) => Ok(Self::Sentence(why)),
             _ => Err(wrong("reason")),
         }
     }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_reason_that_could_forge_lines_of_the_log_or_fill_it_is_not_possible() {
-        let is_possible = |why: String| ProbePlan::nothing(Identity::default(), Reason::Told(why)).is_possible(0);
+        let is_possible = |why: String| ProbePlan::nothing(Identity::default(), Reason::Sentence(why)).is_possible(0);
         assert!(is_possible("it is packed".to_owned()));
         assert!(!is_possible("it is packed\n2026-11-28 INFO".to_owned()));
         assert!(!is_possible("x".repeat(MAX_REASON + 1)));

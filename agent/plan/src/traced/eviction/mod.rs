@@ -86,10 +86,10 @@ fn results(execution: &mut Execution<'_>) -> &'static [u64] {
 /// Returns name and address of the function. If DWARF has it too, both must agree.
 fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), Reason> {
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
-    let (name, address) = eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Function)?;
+    let (name, address) = eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Sentence)?;
     analysis.read_debug_info(Asked { names: &NAMES, entry: Some(address) });
     match analysis.debug.eviction_function {
-        Some(other) if other.address != address => Err(Reason::Function(format!(
+        Some(other) if other.address != address => Err(Reason::Sentence(format!(
             "{name} is at {address:#x}, but DWARF has {} at {:#x}: debug information of another build",
             other.name, other.address
         ))),

@@ -39,7 +39,7 @@ const NO_KEYS: &str = "no register or stack slot is known to hold the number whe
 
 fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFunction> {
     let cycle = entry::expire_cycle(analysis.image, analysis.texts)
-        .map_err(|why| analysis.miss(Item::Function(kind), Reason::Function(why)))
+        .map_err(|why| analysis.miss(Item::Function(kind), Reason::Sentence(why)))
         .ok()?;
     let (mut function, code) = analysis.begin(kind, entry::NAME, cycle.function.address)?;
     let missed = analysis.not_found.len();
