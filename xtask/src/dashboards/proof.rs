@@ -84,7 +84,7 @@ pub fn run(installed: &Installed) -> Result<()> {
     let reclaims = || {
         let query = format!("evictscope_reclaim_duration_seconds_count{{server=\"{server}\"}}");
         let series = prometheus.now(&query)?;
-        anyhow::Ok(series.iter().flat_map(|series| &series.points).map(|(_, count)| count).sum::<f64>())
+        anyhow::Ok(series.iter().flat_map(PrometheusSeries::numbers).sum::<f64>())
     };
     let before = reclaims()?;
     drop(load);
@@ -153,7 +153,7 @@ fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
 }
 
 fn has_data(series: &[PrometheusSeries]) -> bool {
-    series.iter().flat_map(|series| &series.points).any(|(_, value)| !value.is_nan())
+    series.iter().flat_map(PrometheusSeries::numbers).any(|value| !value.is_nan())
 }
 
 /// Checks every rule: that it can be evaluated, that the series that it records or asks for exist, and that the alerts
