@@ -77,7 +77,8 @@ impl BorshSerialize for Reason {
         let kind: u8 = match self {
             Self::Budget => 0,
             Self::Unsupported(_) => 1,
-            _ => 2,
+            Self::Packed => 2,
+            _ => 3,
         };
         (kind, self.to_string()).serialize(to)
     }
@@ -88,7 +89,8 @@ impl BorshDeserialize for Reason {
         match <(u8, String)>::deserialize_reader(from)? {
             (0, _) => Ok(Self::Budget),
             (1, why) => Ok(Self::Unsupported(why)),
-            (2, why) => Ok(Self::Sentence(why)),
+            (2, _) => Ok(Self::Packed),
+            (3, why) => Ok(Self::Sentence(why)),
             _ => Err(wrong("reason")),
         }
     }
@@ -195,5 +197,13 @@ mod tests {
         assert!(is_possible("it is packed".to_owned()));
         assert!(!is_possible("it is packed\n2026-11-28 INFO".to_owned()));
         assert!(!is_possible("x".repeat(MAX_REASON + 1)));
+    }
+
+    #[test]
+    fn what_decides_about_the_remedy_arrives() -> std::io::Result<()> {
+        for reason in [Reason::Budget, Reason::Unsupported("it is KeyDB".to_owned()), Reason::Packed] {
+            assert_eq!(borsh::from_slice::<Reason>(&borsh::to_vec(&reason)?)?, reason);
+        }
+        Ok(())
     }
 }
