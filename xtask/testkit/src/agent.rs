@@ -11,13 +11,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use evictscope_model::answers::{BurstList, ListedBurst};
+use evictscope_model::answers::{BurstList, CommandsAnswer, ListedBurst};
 use procfs::process::Process;
 use tempfile::TempDir;
 
 use crate::loopback::{Http, free_port};
 use crate::process::Owned;
-use crate::redis::{self, Redis};
+use crate::redis::{self, CountsByCommand, Redis};
 use crate::scrape::Scrape;
 use crate::wait::until;
 
@@ -187,6 +187,24 @@ impl Agent {
         let list: BurstList = serde_json::from_str(&self.get("/api/v1/bursts")?)
             .context("the agent's bursts are not as docs/METRICS.md describes them")?;
         Ok(list.bursts.into_iter().filter(|burst| names.contains(&burst.server)).collect())
+    }
+
+    /// Returns its counters of commands, once they are what the server says of them.
+    pub fn same_counts_by_command(&self, redis: &Redis) -> Result<CountsByCommand> {
+        let mut both = None;
+        until("both say the same of all commands", || {
+            let by_server = redis.counts_by_command()?;
+            let answer = self.get(&format!("/api/v1/commands?server={}", redis.name()))?;
+            let CommandsAnswer { commands, other_calls, .. } = serde_json::from_str(&answer)?;
+            let commands = commands.into_iter().filter(|of| of.command != "info");
+            let by_agent: CountsByCommand = commands
+                .map(|of| (of.command, [of.calls, of.microseconds, of.rejected_calls, of.failed_calls]))
+                .collect();
+            let is_same = by_agent == by_server && other_calls.is_none_or(|calls| calls == 0);
+            both = Some((other_calls, by_agent, by_server.clone()));
+            Ok(is_same.then_some(by_server))
+        })
+        .with_context(|| format!("calls of others, by the agent, and by the server: {both:?}"))
     }
 
     pub fn wait_for(&self, server: &str) -> Result<()> {

@@ -1,5 +1,6 @@
 //! A throw-away redis-server, what it says about itself, and executables of which this process starts servers.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -194,6 +195,21 @@ impl Redis {
         process::answer_of(&mut self.benchmark(&sets(keys, requests))).map(drop)
     }
 
+    /// Returns the counters of commands by `INFO commandstats`.
+    pub fn counts_by_command(&self) -> Result<CountsByCommand> {
+        let info = self.cli(&["info", "commandstats"])?;
+        let lines = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':'));
+        let counts = lines.filter(|(command, _)| *command != "info").map(|(command, fields)| {
+            let fields: BTreeMap<_, _> = fields.trim().split(',').filter_map(|field| field.split_once('=')).collect();
+            let number = |field| fields.get(field).unwrap_or(&"0").parse();
+            Ok((
+                command.to_owned(),
+                [number("calls")?, number("usec")?, number("rejected_calls")?, number("failed_calls")?],
+            ))
+        });
+        counts.collect()
+    }
+
     /// Does the same until the result is dropped.
     pub fn load_of_sets(&self, keys: u32) -> Result<Owned> {
         self.load(&sets(keys, u32::MAX / 4))
@@ -204,6 +220,9 @@ impl Redis {
 fn sets(keys: u32, requests: u32) -> String {
     format!("-t set -d 100 -c 20 -P 16 -r {keys} -n {requests}")
 }
+
+/// Calls, microseconds, and rejected and failed calls of each command but `INFO`, which is counted once it has answered.
+pub type CountsByCommand = BTreeMap<String, [u64; 4]>;
 
 pub struct InfoAnswer(pub String);
 

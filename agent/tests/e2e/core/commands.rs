@@ -1,6 +1,5 @@
 //! What the agent says of commands, against the server's own `INFO commandstats`.
 
-use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
@@ -24,25 +23,6 @@ const END: &str = "\r\nQUIT\r\n";
 
 /// How many clients send a long MGET at once.
 const MGETS: u64 = 600;
-
-/// Calls, microseconds, and rejected and failed calls of each command.
-type Counts = BTreeMap<String, [u64; 4]>;
-
-fn by_info(redis: &Redis) -> anyhow::Result<Counts> {
-    let info = redis.cli(&["info", "commandstats"])?;
-    let lines = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':'));
-    let counts = lines.map(|(name, fields)| {
-        let fields: BTreeMap<_, _> = fields.trim().split(',').filter_map(|field| field.split_once('=')).collect();
-        let number = |field| fields.get(field).unwrap_or(&"0").parse();
-        let counts = [number("calls")?, number("usec")?, number("rejected_calls")?, number("failed_calls")?];
-        Ok((name.to_owned(), counts))
-    });
-    counts.collect()
-}
-
-fn by_agent(agent: &Agent, redis: &Redis) -> anyhow::Result<CommandsAnswer> {
-    Ok(serde_json::from_str(&agent.get(&format!("/api/v1/commands?server={}", redis.name()))?)?)
-}
 
 #[test]
 #[ignore = "needs root and BPF"]
@@ -69,26 +49,10 @@ fn compare(program: &Path) -> anyhow::Result<()> {
     }
     // One that fails, and one that is refused.
     let _ = (redis.cli(&["incr", "list"]), redis.cli(&["get"]));
-    let mut before = None;
-    let (said, seen) = until("both say the same of all commands", || {
-        let said = by_info(&redis)?;
-        // INFO is counted once it has answered.
-        let is_settled = before.replace(said.len()) == Some(said.len());
-        let answer = by_agent(&agent, &redis)?;
-        let seen = answer
-            .commands
-            .iter()
-            .map(|of| (of.command.clone(), [of.calls, of.microseconds, of.rejected_calls, of.failed_calls]));
-        let (mut seen, mut said): (Counts, Counts) = (seen.collect(), said);
-        for counts in [&mut seen, &mut said] {
-            counts.remove("info");
-        }
-        ensure!(answer.other_calls.is_none_or(|others| others == 0), "{:?} commands of modules", answer.other_calls);
-        Ok((is_settled && seen == said).then_some((said, seen)))
-    })?;
-    let failed = said.get("incr").context("INCR was not counted")?;
-    ensure!(said.len() >= 10 && said == seen, "{said:?}");
-    println!("{}: {} commands, INCR {failed:?}", program.display(), said.len());
+    let counts = agent.same_counts_by_command(&redis)?;
+    let failed = counts.get("incr").context("INCR was not counted")?;
+    ensure!(counts.len() >= 10, "{counts:?}");
+    println!("{}: {} commands, INCR {failed:?}", program.display(), counts.len());
     Ok(())
 }
 
@@ -99,7 +63,7 @@ fn a_stall_names_the_commands_that_took_its_time() -> anyhow::Result<()> {
     redis.cli(&["eval", "for i=1,800000 do redis.call('set','k'..i,i) end", "0"])?;
     let state = tempfile::tempdir()?;
     let agent = Agent::watching(&redis, &[&format!("--state-dir={}", state.path().display())])?;
-    let before = by_info(&redis)?;
+    let before = redis.counts_by_command()?;
     let ask = |request: &str| -> anyhow::Result<TcpStream> {
         let mut client = TcpStream::connect(("127.0.0.1", redis.port()))?;
         client.write_all(format!("{request}{END}").as_bytes())?;
@@ -118,9 +82,10 @@ fn a_stall_names_the_commands_that_took_its_time() -> anyhow::Result<()> {
     for mut client in clients {
         client.read_to_end(&mut Vec::new())?;
     }
-    let after = by_info(&redis)?;
+    let after = redis.counts_by_command()?;
     until_true("it is known what all of them took", || {
-        let answer = by_agent(&agent, &redis)?;
+        let answer = agent.get(&format!("/api/v1/commands?server={}", redis.name()))?;
+        let answer: CommandsAnswer = serde_json::from_str(&answer)?;
         let calls = |name| answer.commands.iter().find(|command| command.command == name).map(|command| command.calls);
         Ok(calls("mget") == Some(MGETS) && agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])? > 1.0)
     })?;
