@@ -8,6 +8,7 @@ mod row;
 mod seconds;
 
 pub use functions::{differential, functions, is_profile};
+pub use measures::quantile;
 pub use row::ComparedRow;
 
 use crate::Record;
