@@ -6,15 +6,11 @@
 use evictscope_abi::VARIABLES;
 use evictscope_testkit::compiler::compile;
 
-use super::{eviction_call, plan_of};
+use super::{CALLED, EVICTION_PROGRAM as PROGRAM, INLINED, eviction_call, plan_of};
 use crate::{EVICTION_CALL, Method, Operand};
 
-/// The calculation is a function of its own.
-const CALLED: &str = "-DFORM=__attribute__((noinline))";
-const INLINED: &str = "-DFORM=static inline __attribute__((always_inline))";
 /// Those that optimise.
 const LEVELS: [&str; 4] = ["-O1", "-O2", "-O3", "-Os"];
-const PROGRAM: &str = "#include \"evict.c\"\n";
 
 /// Compiles the program in one form, and returns for each variable how it was found.
 fn methods(compiler: &str, options: &[&str]) -> Option<Vec<Option<Method>>> {

@@ -8,6 +8,11 @@ use evictscope_testkit::skip::skip;
 
 use crate::{EVICTION_CALL, Item, ProbePlan, Reason, TRACED, TracedFunction, plan};
 
+/// The program with an eviction call, whose calculation is a function of its own, or inlined.
+const EVICTION_PROGRAM: &str = "#include \"evict.c\"\n";
+const CALLED: &str = "-DFORM=__attribute__((noinline))";
+const INLINED: &str = "-DFORM=static inline __attribute__((always_inline))";
+
 /// Returns Debian's redis-server, if it is installed.
 fn redis_server() -> Option<Vec<u8>> {
     let data = std::fs::read("/usr/bin/redis-server").ok();
