@@ -77,7 +77,7 @@ pub fn run(installed: &Installed) -> Result<()> {
     load.comes_first()?;
     until_true("all alerts on a stall fire", || {
         load.must_be_alive()?;
-        prometheus.must_be_alive()?;
+        prometheus.process.must_be_alive()?;
         let firing = firing(&prometheus, &server)?;
         Ok(FIRING.iter().all(|name| firing.contains_key(*name)))
     })?;
@@ -115,7 +115,7 @@ fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start
         server,
         namespace: ALL,
         pod: ALL,
-        pace: prometheus.pace(),
+        pace: prometheus.pace,
         range: Duration::from_secs_f64((unix_time()? - start).max(0.0)),
     };
     for file in super::dashboards(dashboards)? {

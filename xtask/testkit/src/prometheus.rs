@@ -21,10 +21,10 @@ pub const JOB: &str = "evictscope";
 
 pub struct Prometheus {
     // Before the directory, because fields are dropped in this order.
-    process: Owned,
+    pub process: Owned,
     _directory: TempDir,
     http: Http,
-    pace: Duration,
+    pub pace: Duration,
 }
 
 /// One series of an answer. Values have their times.
@@ -98,16 +98,8 @@ impl Prometheus {
         Ok(Self { process, _directory: directory, http, pace })
     }
 
-    pub fn must_be_alive(&self) -> Result<()> {
-        self.process.must_be_alive()
-    }
-
     pub fn now(&self, query: &str) -> Result<Vec<PrometheusSeries>> {
         self.get("query", "/result", &[("query", query)])
-    }
-
-    pub fn pace(&self) -> Duration {
-        self.pace
     }
 
     pub fn since(&self, start: f64, query: &str) -> Result<Vec<PrometheusSeries>> {
