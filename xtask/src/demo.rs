@@ -41,7 +41,6 @@ fn summary(testimony: &Testimony) -> String {
     const EVICTING: [(&str, &str); 1] = [("kind", "evicting")];
     let reading = &testimony.reading;
     let mut text = "Summary, from /metrics alone:\n".to_owned();
-    let mut add = |label: &str, value: String| text += &format!("  {label:<28}{value}\n");
     for (label, name, labels, form) in [
         ("evicting calls", "eviction_calls_total", &EVICTING[..], count as fn(f64) -> String),
         ("  all together", "eviction_call_duration_seconds_sum", &EVICTING, seconds),
@@ -52,13 +51,7 @@ fn summary(testimony: &Testimony) -> String {
         ("probes cost, last 10 s", "overhead_ratio", &[], |share| format!("{:.2} %", share * 100.0)),
     ] {
         let value = reading.sum(&format!("evictscope_{name}"), labels);
-        add(label, known(value.ok(), form));
-    }
-    for (probe, hits) in reading.by_label("evictscope_probe_hits_total", "probe") {
-        add(&format!("hits of {probe}"), count(hits));
-    }
-    for (phase, time) in reading.by_label("evictscope_phase_seconds_total", "phase") {
-        add(&format!("in phase {phase}"), seconds(time));
+        text += &format!("  {label:<28}{}\n", known(value.ok(), form));
     }
     text
 }

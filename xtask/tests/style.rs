@@ -65,17 +65,3 @@ fn an_import_names_one_module() -> Result<()> {
     ensure!(found.is_empty(), "more than one module: {found:#?}");
     Ok(())
 }
-
-#[test]
-fn a_module_with_a_folder_is_in_it() -> Result<()> {
-    let sources = sources()?;
-    let mut found = Vec::new();
-    for (path, _) in &sources {
-        let folder = path.with_extension("");
-        if sources.iter().any(|(other, _)| other.starts_with(&folder)) {
-            found.push(path.display().to_string());
-        }
-    }
-    ensure!(found.is_empty(), "these belong into their folders, as mod.rs: {found:#?}");
-    Ok(())
-}

@@ -21,14 +21,14 @@ pub fn elf(file: &[u8], function: &str, object: &str, text: &str) {
     let _ = DebugFileNames::of(file);
     let Ok(mut image) = Image::parse(file) else { return };
     let _ = image.add_symbols_of(file);
-    let function = image.function(function).map(|symbol| symbol.address);
-    let object = image.object(object).map(|symbol| symbol.address);
+    let function = image.symbols.function(function).map(|symbol| symbol.address);
+    let object = image.symbols.object(object).map(|symbol| symbol.address);
     let texts = image.find_string(text);
-    for address in [Some(image.entry()), function, object].into_iter().flatten().chain(texts) {
-        let _ = (image.file_offset(address), image.is_writable(address));
+    for address in [Some(image.entry), function, object].into_iter().flatten().chain(texts) {
+        let _ = (image.segments.file_offset(address), image.is_writable(address));
         let _ = (image.i32_at(address), image.text_at(address, 64));
         let _ = (image.pointer_at(address), image.pointers_to(address));
-        let _ = (image.is_function(address), image.function_name(address));
+        let _ = (image.is_function(address), image.symbols.function_name(address));
     }
 }
 
@@ -38,23 +38,15 @@ pub fn frames(table: &[u8]) {
     let _ = (frames.at(BASE), frames.is_entry(BASE));
 }
 
-/// Decodes a function and what it calls.
-pub fn code(function: &[u8]) {
-    let image = Image::of_code(function, BASE);
-    if let Some(code) = decoded(&image) {
-        let _ = code.loops();
-        let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-        for instruction in instructions {
-            let _ = instruction::hit_cost(instruction);
-            let _ = references::mentioned(instruction).count();
-        }
-    }
-}
-
-/// Executes a function, symbolically and with numbers.
+/// Decodes a function and what it calls, and executes it, symbolically and with numbers.
 pub fn flow(function: &[u8]) {
     let image = Image::of_code(function, BASE);
-    let Some(code) = decoded(&image) else { return };
+    let Ok(mut code) = FunctionCode::decode(&image, BASE) else { return };
+    code.callees = callees::of(&image, &code, code.blocks.ids());
+    let _ = code.loops();
+    for instruction in code.blocks.iter().flat_map(|block| &block.instructions) {
+        let _ = (instruction::hit_cost(instruction), references::mentioned(instruction).count());
+    }
     let _ = Interpreter::new(&image, &code).run(None);
     let mut execution = Execution::run(&code);
     for block in code.blocks.ids() {
@@ -74,10 +66,4 @@ pub fn flow(function: &[u8]) {
         indices.map(move |index| (CutPoint::Instruction(id.instruction(index)), 1)).chain(ways)
     });
     let _ = cut::minimum_cut(&code, &points.collect(), BlockId::ENTRY);
-}
-
-fn decoded(image: &Image<'_>) -> Option<FunctionCode> {
-    let mut code = FunctionCode::decode(image, BASE).ok()?;
-    code.callees = callees::of(image, &code, code.blocks.ids());
-    Some(code)
 }

@@ -405,7 +405,7 @@ pub fn lost(missing: Need<'_>) -> Lost {
 
 fn lost_metrics(missing: Need<'_>) -> Vec<String> {
     let unchanged = match missing {
-        Of(member) => member.metric().map(|metric| metric.name.to_owned()),
+        Of(member) => member.line().metric.map(|metric| metric.name.to_owned()),
         Item(_) => None,
     };
     let lost = |is_weaker: bool, is_listed: fn(&Needs) -> bool| {

@@ -15,5 +15,5 @@ pub use self::address::{FileAddress, FileOffset, ProcessAddress};
 pub use self::alerts::{ALERTS, Alert, threshold};
 pub use self::burst::{Burst, BurstKind};
 pub use self::catalogue::{Lost, MetricEntry};
-pub use self::members::{Content, Member, MemberMetric, Printed};
+pub use self::members::{Content, Member, MemberLine, MemberMetric, Printed};
 pub use self::time::UnixTime;

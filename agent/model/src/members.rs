@@ -24,7 +24,8 @@ macro_rules! members {
             /// All of them, in the order of a plan.
             pub const ALL: &[Self] = &[$(Self::$member),*];
 
-            const fn line(self) -> &'static Line {
+            /// Returns its line.
+            pub const fn line(self) -> &'static MemberLine {
                 match self { $(Self::$member => const { &$line }),* }
             }
         }
@@ -97,39 +98,9 @@ impl Member {
         self.line().name
     }
 
-    /// Returns the name that it has in the source of newer Valkeys, if that differs.
-    pub const fn newer_name(self) -> Option<&'static str> {
-        self.line().newer_name
-    }
-
-    /// Returns the directive that sets it.
-    pub const fn directive(self) -> Option<&'static str> {
-        self.line().directive
-    }
-
-    /// Returns what `INFO` calls it.
-    pub const fn in_info(self) -> Option<&'static str> {
-        self.line().info
-    }
-
-    /// Returns the function that returns it, of a global that may have no name.
-    pub const fn returned_by(self) -> Option<&'static str> {
-        self.line().returned_by
-    }
-
-    /// Returns what is in its bytes.
-    pub const fn content(self) -> Content {
-        self.line().content
-    }
-
-    /// Returns the metric that exports it unchanged.
-    pub const fn metric(self) -> Option<MemberMetric> {
-        self.line().metric
-    }
-
     /// Returns the text that explains its metric to Prometheus.
     pub fn help(self, metric: MemberMetric) -> String {
-        match self.in_info().filter(|_| metric.is_counter()) {
+        match self.line().info.filter(|_| metric.is_counter()) {
             Some(info) => {
                 let about = metric.about;
                 format!("The server's own counter{about}: {info} of INFO. CONFIG RESETSTAT resets it.")
@@ -147,12 +118,12 @@ impl Member {
     /// has, otherwise the others.
     pub fn set_by_directives(marks: bool) -> impl Iterator<Item = (&'static str, Self)> {
         let here = Self::of_server().filter(move |member| member.line().is_mark == marks);
-        here.filter_map(|member| Some((member.directive()?, member)))
+        here.filter_map(|member| Some((member.line().directive?, member)))
     }
 
     /// Returns the members that no directive sets.
     pub fn counted() -> impl Iterator<Item = Self> {
-        Self::of_server().filter(|member| member.directive().is_none())
+        Self::of_server().filter(|member| member.line().directive.is_none())
     }
 
     /// Returns what `INFO` prints: the name, the member, and how.
@@ -167,12 +138,6 @@ impl Member {
     pub fn named() -> impl Iterator<Item = (&'static str, Self)> {
         let beside = Self::of_server().filter_map(|member| Some((member.line().beside?, member)));
         Self::printed().map(|(name, member, _)| (name, member)).chain(beside)
-    }
-
-    /// Returns whether some versions lack it. It is missing in one that has it only if that is known: by its directive,
-    /// or by what `INFO` [names](Self::named).
-    pub const fn is_in_some(self) -> bool {
-        self.line().is_in_some
     }
 }
 
@@ -242,33 +207,35 @@ impl MemberMetric {
 }
 
 /// A line of the list.
-struct Line {
-    /// Its name in Redis's source.
+pub struct MemberLine {
     name: &'static str,
     /// The name that it has in the source of newer Valkeys, if that differs.
-    newer_name: Option<&'static str>,
+    pub newer_name: Option<&'static str>,
     /// The directive that sets it.
-    directive: Option<&'static str>,
+    pub directive: Option<&'static str>,
     /// Whether the table of directives is recognised by this directive.
     is_mark: bool,
     /// What `INFO` calls it.
-    info: Option<&'static str>,
+    pub info: Option<&'static str>,
     /// What `INFO` of newer Valkeys calls it, if that differs.
     newer_info: Option<&'static str>,
     printed: Printed,
-    /// Whether some versions have no such member.
-    is_in_some: bool,
+    /// Whether some versions lack it. It is missing in one that has it only if that is known: by its directive, or by
+    /// what `INFO` [names](Member::named).
+    pub is_in_some: bool,
     /// Something else that `INFO` shows in just the versions that have it.
     beside: Option<&'static str>,
-    /// The function that returns it.
-    returned_by: Option<&'static str>,
-    content: Content,
-    metric: Option<MemberMetric>,
+    /// The function that returns it, of a global that may have no name.
+    pub returned_by: Option<&'static str>,
+    /// What is in its bytes.
+    pub content: Content,
+    /// The metric that exports it unchanged.
+    pub metric: Option<MemberMetric>,
 }
 
 /// Begins the line of a member that nothing shows as it is.
-const fn in_sum(name: &'static str) -> Line {
-    Line {
+const fn in_sum(name: &'static str) -> MemberLine {
+    MemberLine {
         name,
         newer_name: None,
         directive: None,
@@ -285,27 +252,27 @@ const fn in_sum(name: &'static str) -> Line {
 }
 
 /// Begins the line of a member that `directive` sets, in versions that have it.
-const fn directive(name: &'static str, directive: &'static str) -> Line {
+const fn directive(name: &'static str, directive: &'static str) -> MemberLine {
     let mut line = in_sum(name);
     line.directive = Some(directive);
     line
 }
 
 /// Begins the line of a member that `directive` sets in every version.
-const fn mark(name: &'static str, set_by: &'static str) -> Line {
+const fn mark(name: &'static str, set_by: &'static str) -> MemberLine {
     let mut line = directive(name, set_by);
     line.is_mark = true;
     line
 }
 
 /// Begins the line of a member that `INFO` calls `shown`.
-const fn info(name: &'static str, shown: &'static str) -> Line {
+const fn info(name: &'static str, shown: &'static str) -> MemberLine {
     let mut line = in_sum(name);
     line.info = Some(shown);
     line
 }
 
-impl Line {
+impl MemberLine {
     const fn content(mut self, content: Content) -> Self {
         self.content = content;
         self

@@ -144,7 +144,8 @@ struct CommandEntry<'data> {
 impl<'data> CommandTable<'data> {
     /// Finds the table; `None` if the file has none that is certain.
     pub fn find(image: &Image<'data>) -> Option<Self> {
-        let mentions: Vec<Vec<FileAddress>> = (WELL_KNOWN.iter().map(|name| mentions(image, name))).collect();
+        let mentions = |name| image.find_string(name).into_iter().flat_map(|text| image.pointers_to(text)).collect();
+        let mentions = WELL_KNOWN.map(mentions);
         let (proc, known) =
             (8..=MAX_PROC).step_by(8).find_map(|proc| Some((proc, well_known(image, &mentions, proc)?)))?;
         let stride = stride(image, &known, proc)?;
@@ -152,7 +153,7 @@ impl<'data> CommandTable<'data> {
         let first = *known.first()?;
         let mut before = Vec::new();
         let mut at = first;
-        while let Some(entry) = at.moved_back(stride).and_then(|at| table.entry(image, at)) {
+        while let Some(entry) = at.moved_back(stride).and_then(|at| entry(image, at, proc)) {
             at = entry.at;
             before.push(entry);
             if before.len() == MAX_ENTRIES {
@@ -170,11 +171,7 @@ impl<'data> CommandTable<'data> {
     /// Returns the entries from `at` on.
     fn walk(&self, image: &Image<'data>, at: FileAddress) -> Vec<CommandEntry<'data>> {
         let places = (0..MAX_ENTRIES as u64).map_while(|index| at.checked_add(index * self.stride));
-        places.map_while(|at| self.entry(image, at)).collect()
-    }
-
-    fn entry(&self, image: &Image<'data>, at: FileAddress) -> Option<CommandEntry<'data>> {
-        entry(image, at, self.proc)
+        places.map_while(|at| entry(image, at, self.proc)).collect()
     }
 
     /// Returns the functions of the command called `name`, in any case; a subcommand is named as in
@@ -193,7 +190,7 @@ impl<'data> CommandTable<'data> {
     fn subcommands(&self, image: &Image<'data>, parent: &CommandEntry<'_>) -> Vec<CommandEntry<'data>> {
         let mut arrays = (self.proc + 8..self.stride).step_by(8).filter_map(|offset| {
             let array = image.pointer_at(parent.at.checked_add(offset)?)?;
-            self.entry(image, array).filter(|_| image.is_writable(array))?.proc.map(|_| array)
+            entry(image, array, self.proc).filter(|_| image.is_writable(array))?.proc.map(|_| array)
         });
         let (Some(array), None) = (arrays.next(), arrays.next()) else {
             return Vec::new();
@@ -201,12 +198,7 @@ impl<'data> CommandTable<'data> {
         self.walk(image, array)
     }
 
-    /// Returns the commands, without subcommands, that the function at `address` implements.
-    pub fn commands_of(&self, address: FileAddress) -> Vec<&'data str> {
-        self.entries.iter().filter(|entry| entry.proc == Some(address)).map(|entry| entry.name).collect()
-    }
-
-    /// Returns each command's function and name.
+    /// Returns each command's function and name, without subcommands.
     pub fn all(&self) -> impl Iterator<Item = (FileAddress, &'data str)> + '_ {
         let named = |entry: &CommandEntry<'data>| Some((entry.proc?, entry.name));
         self.entries.iter().filter_map(named)
@@ -216,11 +208,6 @@ impl<'data> CommandTable<'data> {
     pub fn names(&self) -> impl Iterator<Item = &'data str> + '_ {
         self.entries.iter().map(|entry| entry.name)
     }
-}
-
-/// Returns where pointers to a text are.
-fn mentions(image: &Image<'_>, text: &str) -> Vec<FileAddress> {
-    image.find_string(text).into_iter().flat_map(|place| image.pointers_to(place)).collect()
 }
 
 /// Returns the entries of the well-known commands, by address, if each has one entry and a function of its own at this
@@ -279,7 +266,7 @@ mod tests {
     use std::path::Path;
 
     use anyhow::{Context as _, ensure};
-    use evictscope_machine::elf::{FunctionNames, Image};
+    use evictscope_machine::elf::Image;
     use evictscope_testkit::servers;
 
     use super::{CommandTable, CommandsPlan};
@@ -304,14 +291,12 @@ mod tests {
         let stripped = directory.path().join("redis-server");
         servers::strip(server, &stripped)?;
         let (data, stripped) = (std::fs::read(server)?, std::fs::read(stripped)?);
-        let image = Image::parse(&stripped)?;
+        let (whole, image) = (Image::parse(&data)?, Image::parse(&stripped)?);
         let table = CommandTable::find(&image).context("no table of commands")?;
-        let mut functions = FunctionNames::default();
-        functions.read(&data, &image.budget)?;
         let (mut commands, mut right) = (0, 0);
         for name in table.names() {
             for address in table.functions(&image, name) {
-                let function = functions.name(address).context("no name")?;
+                let function = whole.symbols.function_name(address).context("no name")?;
                 let other = OTHERS.iter().find(|(command, _)| *command == name);
                 let names = [Some(name), other.map(|(_, other)| *other)];
                 let is_called = |name: &str| {

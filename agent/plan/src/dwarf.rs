@@ -78,10 +78,10 @@ pub fn server(units: &Units<'_>, globals: &Globals) -> Option<DebugServer> {
 
 fn typed_server(units: &Units<'_>, global: &Global) -> Option<DebugServer> {
     let is_wanted =
-        |name: &str| Member::of_server().any(|member| member.name() == name || member.newer_name() == Some(name));
+        |name: &str| Member::of_server().any(|member| member.name() == name || member.line().newer_name == Some(name));
     let offsets = units.members(global.of, &TYPES, is_wanted)?;
     let members = Member::of_server().filter_map(|member| {
-        let offset = offsets.get(member.name()).or_else(|| offsets.get(member.newer_name()?));
+        let offset = offsets.get(member.name()).or_else(|| offsets.get(member.line().newer_name?));
         Some((member, *offset?))
     });
     Some(DebugServer { address: global.address, members: members.collect() })
@@ -97,13 +97,11 @@ pub fn counter(units: &Units<'_>, globals: &Globals) -> Option<FileAddress> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::path::{Path, PathBuf};
 
     use evictscope_abi::Variable;
     use evictscope_machine::dwarf::{Asked, DwarfError};
     use evictscope_model::Member;
     use evictscope_testkit::compiler;
-    use tempfile::TempDir;
 
     use super::{DebugInfo, read};
     use crate::tests::{eviction_call, plan_of};
@@ -114,48 +112,31 @@ mod tests {
     const INLINED: &str = "__attribute__((always_inline))inline static";
     const EVICTION: Asked<'static> = Asked { names: &["performEvictions"], entry: None };
 
-    /// Where programs are compiled.
-    struct Workshop(TempDir);
-
-    impl Workshop {
-        fn new() -> Self {
-            Self(tempfile::tempdir().unwrap_or_else(|error| panic!("{error}")))
-        }
-
-        fn path(&self, name: &str) -> PathBuf {
-            self.0.path().join(name)
-        }
-
-        fn run(&self, tool: &str, arguments: &[&str]) -> bool {
-            compiler::run(self.0.path(), tool, arguments)
-        }
-
-        /// Compiles `source` with debug information as `program`.
-        fn compile(&self, compiler: &str, source: &str, form: &str, flags: &[&str]) -> Option<Vec<u8>> {
-            let form = format!("-DFORM={form}");
-            let mut arguments =
-                vec!["-g", "-w", "-rdynamic", &form, "-o", "program", "program.c", "-Wl,--build-id=sha1"];
-            arguments.extend(flags);
-            write(&self.path("program.c"), source.as_bytes());
-            self.run(compiler, &arguments).then(|| bytes(&self.path("program")))
-        }
-
-        /// Returns the program without debug information, and the file that has it.
-        fn split(&self) -> (Vec<u8>, Vec<u8>) {
-            let made = self.run("objcopy", &["--only-keep-debug", "program", "program.debug"])
-                && self.run("strip", &["--strip-all", "-o", "stripped", "program"])
-                && self.run("objcopy", &["--add-gnu-debuglink=program.debug", "stripped"]);
-            assert!(made, "there is a compiler but no objcopy or strip");
-            (bytes(&self.path("stripped")), bytes(&self.path("program.debug")))
-        }
+    /// Compiles `source` with debug information.
+    fn compile(compiler: &str, source: &str, form: &str, flags: &[&str]) -> Option<Vec<u8>> {
+        let form = format!("-DFORM={form}");
+        compiler::compile(compiler, source, &[&["-g", "-rdynamic", &form, "-Wl,--build-id=sha1"], flags].concat())
     }
 
-    fn write(path: &Path, content: &[u8]) {
-        std::fs::write(path, content).unwrap_or_else(|error| panic!("{error}"));
+    /// Runs these commands in a folder that has `program`, and returns the files that they make.
+    fn made_of<const N: usize>(program: &[u8], commands: &[&[&str]], files: [&str; N]) -> [Vec<u8>; N] {
+        let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        std::fs::write(folder.path().join("program"), program).unwrap_or_else(|error| panic!("{error}"));
+        for command in commands {
+            let has_run = compiler::run(folder.path(), command[0], &command[1..]);
+            assert!(has_run, "there is a compiler but no {}", command[0]);
+        }
+        files.map(|name| std::fs::read(folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}")))
     }
 
-    fn bytes(path: &Path) -> Vec<u8> {
-        std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    /// Returns a program without debug information, and the file that has it.
+    fn split(program: &[u8]) -> [Vec<u8>; 2] {
+        let commands: [&[&str]; 3] = [
+            &["objcopy", "--only-keep-debug", "program", "program.debug"],
+            &["strip", "--strip-all", "-o", "stripped", "program"],
+            &["objcopy", "--add-gnu-debuglink=program.debug", "stripped"],
+        ];
+        made_of(program, &commands, ["stripped", "program.debug"])
     }
 
     fn debug_info(data: &[u8]) -> DebugInfo {
@@ -169,14 +150,13 @@ mod tests {
 
     fn quantities(plan: &ProbePlan) -> &[QuantityPlan] {
         match &eviction_call(plan).plan {
-            FunctionPlan::Eviction(planned) => &planned.quantities,
+            FunctionPlan::Eviction(planned) => planned,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn dwarf_and_data_flow_agree_on_every_variant() {
-        let workshop = Workshop::new();
         let (mut compared, mut confirmed) = (0, 0);
         for compiler in ["gcc", "clang"] {
             for form in [CALLED, INLINED] {
@@ -184,8 +164,8 @@ mod tests {
                     for version in ["-gdwarf-4", "-gdwarf-5"] {
                         let flags = [level, version];
                         let name = format!("{compiler} {form} {flags:?}");
-                        let Some(data) = workshop.compile(compiler, SOURCE, form, &flags) else { continue };
-                        let (stripped, _) = workshop.split();
+                        let Some(data) = compile(compiler, SOURCE, form, &flags) else { continue };
+                        let [stripped, _] = split(&data);
                         let (with, without) = (plan_of(&data, None), plan_of(&stripped, None));
                         let recipes = |plan| -> Vec<_> {
                             quantities(plan).iter().map(|planned| (planned.quantity, planned.recipe.clone())).collect()
@@ -209,11 +189,10 @@ mod tests {
 
     #[test]
     fn a_debug_file_makes_up_for_what_was_stripped() {
-        let workshop = Workshop::new();
         // With -rdynamic's names, and without: both stripped of all that can be stripped.
         for flags in [&["-O2"][..], &["-O2", "-Wl,--no-export-dynamic"]] {
-            let Some(data) = workshop.compile("gcc", SOURCE, CALLED, flags) else { return };
-            let (stripped, debug) = workshop.split();
+            let Some(data) = compile("gcc", SOURCE, CALLED, flags) else { return };
+            let [stripped, debug] = split(&data);
             let names = DebugFileNames::of(&stripped).ok().flatten();
             let names = names.unwrap_or_else(|| panic!("it names no debug file"));
             assert_eq!(names.link.as_deref(), Some("program.debug"));
@@ -225,8 +204,8 @@ mod tests {
 
             // The whole program needs no other file, and no program accepts that of another.
             assert_eq!(DebugFileNames::of(&data).ok(), Some(None));
-            workshop.compile("gcc", SOURCE, CALLED, &["-O1"]);
-            let (_, other) = workshop.split();
+            let Some(other) = compile("gcc", SOURCE, CALLED, &["-O1"]) else { return };
+            let [_, other] = split(&other);
             let reason = names.check(&other).err().map(|why| why.to_string()).unwrap_or_default();
             assert!(reason.starts_with("its build id is "), "{reason}");
         }
@@ -234,12 +213,8 @@ mod tests {
 
     #[test]
     fn without_a_build_id_the_checksum_decides() {
-        let workshop = Workshop::new();
-        let flags = ["-O2", "-Wl,--build-id=none"];
-        if workshop.compile("gcc", SOURCE, CALLED, &flags).is_none() {
-            return;
-        }
-        let (stripped, mut debug) = workshop.split();
+        let Some(data) = compile("gcc", SOURCE, CALLED, &["-O2", "-Wl,--build-id=none"]) else { return };
+        let [stripped, mut debug] = split(&data);
         let names = DebugFileNames::of(&stripped).ok().flatten();
         let names = names.unwrap_or_else(|| panic!("it names no debug file"));
         assert_eq!(names.check(&debug), Ok(()));
@@ -251,14 +226,12 @@ mod tests {
 
     #[test]
     fn compressed_sections_say_the_same() {
-        let workshop = Workshop::new();
-        let Some(data) = workshop.compile("gcc", SOURCE, INLINED, &["-O2"]) else { return };
+        let Some(data) = compile("gcc", SOURCE, INLINED, &["-O2"]) else { return };
         let whole = debug_info(&data);
         assert!(whole.server.is_some() && !whole.variables.inlined.is_empty());
         for format in ["zlib", "zstd"] {
             let option = format!("--compress-debug-sections={format}");
-            assert!(workshop.run("objcopy", &[&option, "program", "compressed"]));
-            let compressed = bytes(&workshop.path("compressed"));
+            let [compressed] = made_of(&data, &[&["objcopy", &option, "program", "compressed"]], ["compressed"]);
             assert!(compressed.len() < data.len(), "{format}");
             assert_eq!(debug_info(&compressed), whole, "{format}");
 
@@ -288,7 +261,6 @@ mod tests {
 
     #[test]
     fn a_variable_on_which_the_methods_differ_is_refused() {
-        let workshop = Workshop::new();
         // The same code, but what is called mem_reported is really mem_tofree, and the other way round.
         let swapped = SOURCE
             .replace("mem_reported", "placeholder")
@@ -300,12 +272,9 @@ mod tests {
             // Here DWARF has no place for what it calls mem_tofree where the goal is known.
             (INLINED, "-Og", &[Variable::MemReported]),
         ] {
-            if workshop.compile("gcc", SOURCE, form, &[level]).is_none() {
-                return;
-            }
-            let (stripped, matching) = workshop.split();
-            workshop.compile("gcc", &swapped, form, &[level]);
-            let (other, debug) = workshop.split();
+            let compiled = |source| compile("gcc", source, form, &[level]);
+            let Some((data, other)) = compiled(SOURCE).zip(compiled(&swapped)) else { return };
+            let ([stripped, matching], [other, debug]) = (split(&data), split(&other));
             let code = |data: &[u8]| plan_of(data, None).functions;
             assert_eq!(code(&stripped), code(&other), "{form}: not the same code");
 
@@ -325,11 +294,10 @@ mod tests {
 
     #[test]
     fn members_have_other_names_in_newer_valkeys() {
-        let workshop = Workshop::new();
         let offsets = |fields: &str| {
             let source = SOURCE.replace("unsigned int maxclients;", fields);
             assert_ne!(source, SOURCE);
-            let data = workshop.compile("gcc", &source, CALLED, &["-O2"])?;
+            let data = compile("gcc", &source, CALLED, &["-O2"])?;
             let server = debug_info(&data).server;
             server.map(|server| server.members)
         };
@@ -352,15 +320,11 @@ mod tests {
 
     #[test]
     fn members_of_another_build_are_refused_by_name() {
-        let workshop = Workshop::new();
         let larger = SOURCE.replace("unsigned int maxclients;", "long more; unsigned int maxclients;");
         assert_ne!(larger, SOURCE);
-        if workshop.compile("gcc", SOURCE, CALLED, &["-O2"]).is_none() {
-            return;
-        }
-        let (stripped, _) = workshop.split();
-        workshop.compile("gcc", &larger, CALLED, &["-O2"]);
-        let (_, debug) = workshop.split();
+        let compiled = |source| compile("gcc", source, CALLED, &["-O2"]);
+        let Some((data, larger)) = compiled(SOURCE).zip(compiled(&larger)) else { return };
+        let ([stripped, _], [_, debug]) = (split(&data), split(&larger));
         let plan = plan_of(&stripped, Some(&debug));
         for member in [Member::Maxmemory, Member::Maxclients, Member::MaxmemoryPolicy] {
             let reason = why(&plan, Item::Member(member));
@@ -377,7 +341,7 @@ mod tests {
 
     #[test]
     fn damaged_debug_information_does_no_harm() {
-        let Some(data) = Workshop::new().compile("gcc", SOURCE, INLINED, &["-O2"]) else { return };
+        let Some(data) = compile("gcc", SOURCE, INLINED, &["-O2"]) else { return };
         let whole = debug_info(&data);
         let mut changed = 0;
         // Debug information makes up most of the file after the code and data.

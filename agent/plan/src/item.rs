@@ -197,9 +197,6 @@ pub enum Reason {
     /// Its code is not in the file.
     #[error("it is packed by UPX, so what runs is not what is in the file")]
     Packed,
-    /// It is not certain which function it is.
-    #[error("{0}")]
-    Function(String),
     /// The function cannot be decoded.
     #[error(transparent)]
     Code(#[from] CodeError),
@@ -224,12 +221,9 @@ pub enum Reason {
     /// The debug information cannot be read.
     #[error(transparent)]
     Dwarf(#[from] DwarfError),
-    /// The two methods differ about a quantity.
+    /// A sentence: which function it is is not certain, the methods differ, or whatever another process has found.
     #[error("{0}")]
-    Disagreement(String),
-    /// What another process has found, as a sentence.
-    #[error("{0}")]
-    Told(String),
+    Sentence(String),
 }
 
 serialize_as_text!(Reason);

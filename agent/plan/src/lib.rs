@@ -47,8 +47,8 @@ pub use self::members::{Counters, MemberPlan};
 pub use self::named::{NameError, NamedFunction, named_function};
 pub use self::names::Identity;
 pub use self::plan::{
-    CallSpan, CycleEndPlan, CycleStartPlan, EvictionPlan, Exit, ExpirePlan, FunctionPlan, NotFound, ProbePlan,
-    QuantityPlan, TracedFunction,
+    CallSpan, CycleEndPlan, CycleStartPlan, Exit, ExpirePlan, FunctionPlan, NotFound, ProbePlan, QuantityPlan,
+    TracedFunction,
 };
 pub use self::planner::{TRACED, plan, plan_functions};
 pub use self::traced::eviction::EVICTION_CALL;

@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::fmt;
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_machine::elf::{ElfError, FunctionNames, Image};
+use evictscope_machine::elf::{ElfError, Image};
 use evictscope_machine::sites::{Site, entry_of_named};
-use evictscope_machine::stacks::{Names, TracedEntry};
+use evictscope_machine::stacks::CodeFile;
 use evictscope_model::FileAddress;
 
 use crate::commands::{CommandTable, MAX_NAME};
@@ -107,44 +107,35 @@ pub fn named_function(data: &[u8], debug: Option<&[u8]>, name: &str) -> Result<N
     }
     let texts = names::find(&mut image, &[]);
     let identity = names::identity(&image, &texts);
-    let mut functions = FunctionNames::default();
-    for data in std::iter::once(data).chain(debug) {
-        functions.read(data, &image.budget)?;
-    }
-    let found = find(&image, &functions, identity, name);
+    let found = find(&image, identity, name);
     if image.budget.is_spent() { Err(NameError::Budget) } else { found }
 }
 
-fn find(
-    image: &Image<'_>,
-    functions: &FunctionNames<'_>,
-    identity: Identity,
-    name: &str,
-) -> Result<NamedFunction, NameError> {
+fn find(image: &Image<'_>, identity: Identity, name: &str) -> Result<NamedFunction, NameError> {
     if identity.product.is_none() {
         return Err(NameError::NotAServer);
     }
     let table = CommandTable::find(image);
-    let mut named = functions.functions(name);
+    let mut named = image.symbols.functions(name);
     if let Some(table) = table.as_ref().filter(|_| named.is_empty()) {
         let implementing = table.functions(image, name).into_iter();
         named.extend(implementing.map(|address| (address, "")));
     }
     let mut all = named.iter();
     let (address, found) = match (all.next(), all.next()) {
-        (Some((address, &"")), None) => (*address, functions.name(*address).unwrap_or_default()),
+        (Some((address, &"")), None) => (*address, image.symbols.function_name(*address).unwrap_or_default()),
         (Some((address, found)), None) => (*address, *found),
-        (None, _) => return Err(not_found(image, functions, table.as_ref(), name)),
+        (None, _) => return Err(not_found(image, table.as_ref(), name)),
         _ => {
             let places: Vec<String> = named.keys().map(|at| format!("{at:#x}")).collect();
             let name = name.to_owned();
             return Err(NameError::Ambiguous(places.len(), name, places.join(", ")));
         }
     };
-    let commands = table.map_or_else(Vec::new, |table| table.commands_of(address));
-    let mut commands: Vec<String> = commands.iter().map(|name| name.to_uppercase()).collect();
+    let all = table.iter().flat_map(CommandTable::all).filter(|(function, _)| *function == address);
+    let mut commands: Vec<String> = all.map(|(_, name)| name.to_uppercase()).collect();
     // Of all subcommands, it is known to implement only the one that was asked for.
-    if commands.is_empty() && functions.functions(name).is_empty() {
+    if commands.is_empty() && image.symbols.functions(name).is_empty() {
         commands.push(name.to_uppercase());
     }
     let entry = entry_of_named(image, address, found);
@@ -158,15 +149,10 @@ fn find(
     })
 }
 
-fn not_found(
-    image: &Image<'_>,
-    functions: &FunctionNames<'_>,
-    table: Option<&CommandTable<'_>>,
-    name: &str,
-) -> NameError {
+fn not_found(image: &Image<'_>, table: Option<&CommandTable<'_>>, name: &str) -> NameError {
     let asked = name.to_lowercase();
     let command = table.into_iter().flat_map(CommandTable::names).map(str::to_uppercase);
-    let all = functions.names().map(str::to_owned).chain(command);
+    let all = image.symbols.names().map(str::to_owned).chain(command);
     let mut near: Vec<(f64, String)> = all
         .filter(|candidate| candidate.len() <= MAX_NAME && image.budget.spend(1 + candidate.len() as u64))
         .map(|candidate| (strsim::jaro_winkler(&asked, &candidate.to_lowercase()), candidate))
@@ -178,25 +164,28 @@ fn not_found(
     NameError::NotFound {
         name: name.to_owned(),
         near: near.into_iter().map(|(_, name)| name).collect(),
-        has_symbols: functions.are_all,
+        has_symbols: image.symbols.are_all,
         has_commands: table.is_some(),
     }
 }
 
-/// Names functions on stacks.
-impl Names for ProbePlan {
-    fn traced(&self, image: &mut Image<'_>) -> Vec<TracedEntry> {
-        tell_not_returning(image);
-        self.functions.iter().map(|function| (function.address, function.name, function.kind.index)).collect()
-    }
-
-    fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)> {
+impl ProbePlan {
+    /// Returns what names the functions on the stacks of this plan's executable, whose whole content is `data`, and that
+    /// of its debug file `debug`. Fails if either is no ELF file.
+    pub fn code_file(&self, data: &[u8], debug: Option<&[u8]>) -> Result<CodeFile, ElfError> {
+        let mut image = Image::parse(data)?;
+        if let Some(debug) = debug {
+            image.add_symbols_of(debug)?;
+        }
+        tell_not_returning(&mut image);
         let mut commands: HashMap<FileAddress, Vec<String>> = HashMap::new();
-        for (address, name) in CommandTable::find(image).iter().flat_map(CommandTable::all) {
+        for (address, name) in CommandTable::find(&image).iter().flat_map(CommandTable::all) {
             commands.entry(address).or_default().push(name.to_uppercase());
         }
         // The function's name is usually that of the command, but not always. Only the command is certain.
-        commands.into_iter().map(|(address, names)| (address, format!("command {}", names.join(", ")))).collect()
+        let nameless = commands.into_iter().map(|(at, names)| (at, format!("command {}", names.join(", "))));
+        let traced = self.functions.iter().map(|function| (function.address, function.name, function.kind.index));
+        CodeFile::with_names(image, data, &traced.collect::<Vec<_>>(), nameless.collect())
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_machine::code::references::{self, Reference};
-use evictscope_machine::elf::{Frame, Image};
+use evictscope_machine::elf::{Frame, Image, Symbol};
 use evictscope_model::FileAddress;
 use serde::Serialize;
 
@@ -40,10 +40,10 @@ pub fn tell_not_returning(image: &mut Image<'_>) {
 fn name_functions(image: &mut Image<'_>, texts: &Texts) {
     for (name, marks) in NOT_RETURNING {
         for text in marks {
-            if image.function(name).is_none()
+            if image.symbols.function(name).is_none()
                 && let [only] = texts.functions(image, text).as_slice()
             {
-                image.name_function(name, *only);
+                image.symbols.add_function(name, Symbol { address: *only, size: 0 });
             }
         }
     }
@@ -174,11 +174,9 @@ pub struct Identity {
 impl Identity {
     /// Returns what the ELF headers say.
     pub fn of(image: &Image<'_>) -> Self {
-        Self { build_id: image.build_id.clone(), entry_point: image.entry(), ..Self::default() }
+        Self { build_id: image.build_id.clone(), entry_point: image.entry, ..Self::default() }
     }
-}
 
-impl Identity {
     /// Returns the unit of idle times in the eviction pool of this version, if that is known:
     /// `estimateObjectIdleTime()` returns milliseconds, and `objectGetIdleness()` of Valkey 9.1 seconds.
     pub fn idle_time_unit(&self) -> Option<Duration> {

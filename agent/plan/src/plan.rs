@@ -65,7 +65,7 @@ impl ProbePlan {
     pub fn without(&self, function: &FunctionKind, why: String) -> Self {
         let mut plan = self.clone();
         plan.functions.retain(|planned| planned.kind != *function);
-        plan.not_found.push(NotFound { item: Item::Function(*function), reason: Reason::Told(why) });
+        plan.not_found.push(NotFound { item: Item::Function(*function), reason: Reason::Sentence(why) });
         plan
     }
 }
@@ -117,17 +117,10 @@ pub struct Exit {
 pub enum FunctionPlan {
     /// Nothing.
     Calls,
-    /// The goal variables of an eviction call.
-    Eviction(EvictionPlan),
+    /// The goal variables of an eviction call, at the inner site, in the order of [`VARIABLES`]; only what was found.
+    Eviction(Vec<QuantityPlan>),
     /// The type and the keys of an expire cycle.
     Expire(ExpirePlan),
-}
-
-/// What is read in an eviction call.
-#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct EvictionPlan {
-    /// At the inner site, in the order of [`VARIABLES`]; only what was found.
-    pub quantities: Vec<QuantityPlan>,
 }
 
 /// How a quantity is computed at the inner site.
@@ -213,7 +206,7 @@ impl TracedFunction {
     /// Returns how one quantity is computed at the inner site, if that is known.
     pub fn quantity(&self, quantity: Variable) -> Option<&QuantityPlan> {
         match &self.plan {
-            FunctionPlan::Eviction(plan) => plan.quantities.iter().find(|plan| plan.quantity == quantity),
+            FunctionPlan::Eviction(plans) => plans.iter().find(|plan| plan.quantity == quantity),
             _ => None,
         }
     }
@@ -276,7 +269,7 @@ impl Serialize for TracedFunction {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { kind, name, address, span: CallSpan { entry, inner, exits }, plan } = self;
         let expire = plan.expire();
-        let quantities = if let FunctionPlan::Eviction(plan) = plan { &plan.quantities[..] } else { &[] };
+        let quantities = if let FunctionPlan::Eviction(quantities) = plan { &quantities[..] } else { &[] };
         let mut inner = inner.iter().enumerate().map(|(number, site)| {
             let start = expire.and_then(|plan| plan.starts.get(number));
             InnerForm {

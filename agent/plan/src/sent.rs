@@ -15,7 +15,7 @@ use crate::commands::CommandsPlan;
 use crate::item::{FunctionKind, Reason};
 use crate::named::NamedFunction;
 use crate::names::{Identity, PRODUCTS};
-use crate::plan::{CallSpan, EvictionPlan, ExpirePlan, FunctionPlan, ProbePlan};
+use crate::plan::{CallSpan, ExpirePlan, FunctionPlan, ProbePlan};
 use crate::planner::TRACED;
 use crate::traced::{eviction, expire};
 
@@ -77,7 +77,8 @@ impl BorshSerialize for Reason {
         let kind: u8 = match self {
             Self::Budget => 0,
             Self::Unsupported(_) => 1,
-            _ => 2,
+            Self::Packed => 2,
+            _ => 3,
         };
         (kind, self.to_string()).serialize(to)
     }
@@ -88,7 +89,8 @@ impl BorshDeserialize for Reason {
         match <(u8, String)>::deserialize_reader(from)? {
             (0, _) => Ok(Self::Budget),
             (1, why) => Ok(Self::Unsupported(why)),
-            (2, why) => Ok(Self::Told(why)),
+            (2, _) => Ok(Self::Packed),
+            (3, why) => Ok(Self::Sentence(why)),
             _ => Err(wrong("reason")),
         }
     }
@@ -102,7 +104,7 @@ impl ProbePlan {
             let mut before = self.functions[..index].iter();
             let reads = match &function.plan {
                 FunctionPlan::Calls => true,
-                FunctionPlan::Eviction(EvictionPlan { quantities }) => {
+                FunctionPlan::Eviction(quantities) => {
                     quantities.len() <= VARIABLES.len() && quantities.iter().all(|plan| recipe(&plan.recipe))
                 }
                 FunctionPlan::Expire(ExpirePlan { starts, ends }) => {
@@ -191,9 +193,17 @@ mod tests {
 
     #[test]
     fn a_reason_that_could_forge_lines_of_the_log_or_fill_it_is_not_possible() {
-        let is_possible = |why: String| ProbePlan::nothing(Identity::default(), Reason::Told(why)).is_possible(0);
+        let is_possible = |why: String| ProbePlan::nothing(Identity::default(), Reason::Sentence(why)).is_possible(0);
         assert!(is_possible("it is packed".to_owned()));
         assert!(!is_possible("it is packed\n2026-11-28 INFO".to_owned()));
         assert!(!is_possible("x".repeat(MAX_REASON + 1)));
+    }
+
+    #[test]
+    fn what_decides_about_the_remedy_arrives() -> std::io::Result<()> {
+        for reason in [Reason::Budget, Reason::Unsupported("it is KeyDB".to_owned()), Reason::Packed] {
+            assert_eq!(borsh::from_slice::<Reason>(&borsh::to_vec(&reason)?)?, reason);
+        }
+        Ok(())
     }
 }

@@ -97,9 +97,9 @@ fn a_file_that_is_cut_off_is_refused() -> anyhow::Result<()> {
     let Some(server) = servers::find_or_skip(servers::DEBIAN)? else { return Ok(()) };
     let data = std::fs::read(server)?;
     let directory = tempfile::tempdir()?;
-    for part in 0..16 {
-        let cut = file(directory.path(), &format!("cut-{part}"), &data[..data.len() * part / 16])?;
-        refused(&cut)?;
+    // In its parts, and in its header.
+    for length in (0..16).map(|part| data.len() * part / 16).chain((8..80).step_by(8)) {
+        refused(&file(directory.path(), "cut", &data[..length])?)?;
     }
     Ok(())
 }

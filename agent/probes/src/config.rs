@@ -17,9 +17,8 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
     let ServerConfig { eviction, expire, .. } = &mut config;
     if let Some(function) = plan.function(EVICTION_CALL.description) {
         if let FunctionPlan::Eviction(planned) = &function.plan {
-            let planned: Vec<_> = (planned.quantities.iter())
-                .map(|planned| (planned.quantity, terms(&planned.recipe, load_bias)))
-                .collect();
+            let planned: Vec<_> =
+                (planned.iter()).map(|planned| (planned.quantity, terms(&planned.recipe, load_bias))).collect();
             eviction.reads = reads(planned.iter().flat_map(|(_, terms)| terms));
             for (quantity, terms) in planned {
                 eviction.recipes[quantity as usize] = recipe(terms, &eviction.reads);

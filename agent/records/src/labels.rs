@@ -80,11 +80,7 @@ impl Labels {
 
     /// Writes the live servers, in place of the previous ones. If it fails, those are kept.
     pub(super) fn write(&self, servers: &[Labelled]) -> io::Result<()> {
-        self.write_in(boot_id()?, servers)
-    }
-
-    fn write_in(&self, boot_id: String, servers: &[Labelled]) -> io::Result<()> {
-        let content = Content { format: FORMAT, boot_id, servers: servers.to_vec() };
+        let content = Content { format: FORMAT, boot_id: boot_id()?, servers: servers.to_vec() };
         self.0.write(NAME, &serde_json::to_vec(&content)?)?;
         Ok(())
     }
@@ -117,13 +113,6 @@ mod tests {
         assert_eq!(labels.read_in("another")?, []);
         assert_eq!(std::fs::read_dir(directory.path())?.count(), 1);
         Ok(())
-    }
-
-    #[test]
-    fn another_process_with_the_same_pid_is_another_server() {
-        let server = server(10, "6379");
-        assert!(server.is_of(10, 7_010));
-        assert!(!server.is_of(10, 7_011) && !server.is_of(11, 7_010));
     }
 
     #[test]

@@ -23,7 +23,7 @@ const fn all_of(metric: &MetricEntry) -> Selector {
 }
 
 const fn member(member: Member) -> Selector {
-    match member.metric() {
+    match member.line().metric {
         Some(metric) => Selector { metric: metric.name, suffix: "", labels: &[] },
         None => panic!("no metric exports it"),
     }

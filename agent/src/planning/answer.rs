@@ -147,14 +147,14 @@ fn identify(question: &PlannerArguments, data: &[u8]) -> Result<Identified, NoAn
 /// Reads a file, if it has this inode number and code.
 fn mapped(file: Result<Contents, ExecutableError>, inode: u64) -> Option<CodeFile> {
     let data = file.and_then(|file| file.if_numbered(inode)?.read());
-    CodeFile::read(&data.ok()?, None, None).ok()
+    CodeFile::read(&data.ok()?).ok()
 }
 
 fn code(question: &PlannerArguments, data: &[u8], places: Vec<OpenedDebugFile>) -> Result<CodeFile, NoAnswer> {
     let refused = |why: &dyn std::error::Error| refused(question, why);
     let debug = debug_file(data, places).map_err(|why| refused(&why))?;
     let plan = plan(data, debug.data()).map_err(|why| refused(&why))?;
-    CodeFile::read(data, debug.data(), Some(&plan)).map_err(|why| refused(&why))
+    plan.code_file(data, debug.data()).map_err(|why| refused(&why))
 }
 
 fn debug_file(data: &[u8], places: Vec<OpenedDebugFile>) -> Result<Search, ElfError> {

@@ -226,7 +226,7 @@ fn vdso(pid: u32, map: &MemoryMap) -> Option<CodeFile> {
     let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
     // Apart from the line above, which opens a file of the kernel's: tests/house.rs lists what reads memory.
     memory.read_exact_at(&mut bytes, map.address.0).ok()?;
-    CodeFile::read(&bytes, None, None).ok()
+    CodeFile::read(&bytes).ok()
 }
 
 fn name(path: &MMapPath) -> String {

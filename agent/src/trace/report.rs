@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use evictscope_abi::{TRACE_BUCKETS, TRACE_THREADS, TracedCall, trace_bound};
 use evictscope_probes::TraceCounts;
+use evictscope_records::compare;
 use evictscope_records::text::count;
 use jiff::Timestamp;
 
@@ -200,22 +201,9 @@ impl TraceSummary<'_> {
     }
 }
 
-/// Returns the duration below which this part of the calls is, as far as the buckets show: values are assumed to be
-/// spread evenly within a bucket. Returns `None` without calls.
+/// Returns the duration below which this part of the calls is, as far as the buckets show; `None` without calls.
 fn quantile(durations: &[u64; TRACE_BUCKETS], part: f64) -> Option<f64> {
-    let calls: u64 = durations.iter().sum();
-    let wanted = part * calls as f64;
-    let mut below = 0.0;
-    for (bucket, count) in durations.iter().enumerate() {
-        let count = *count as f64;
-        if count > 0.0 && below + count >= wanted {
-            let low = bucket.checked_sub(1).and_then(trace_bound).unwrap_or(0) as f64;
-            let high = trace_bound(bucket).map_or(low, |bound| bound as f64);
-            return Some(low + (high - low) * (wanted - below) / count);
-        }
-        below += count;
-    }
-    None
+    compare::quantile(durations.iter().copied().enumerate(), trace_bound, part)
 }
 
 #[cfg(test)]

@@ -126,10 +126,11 @@ pub fn prepare(
     rate.set(plan.rate.unwrap_or(capacity * parameters.busy).max(1.0));
     filler.fill_up(&mut generator, |generator| run_for(generator, WARM, &mut |_| {}))?;
     generator.settle()?;
-    let maxmemory = match parameters.room {
-        Some(room) => filler.set_limit_above(room)?,
-        None => parameters.maxmemory,
-    };
+    let mut maxmemory = parameters.maxmemory;
+    if let Some(room) = parameters.room {
+        maxmemory = filler.used()? + room;
+        server.config_set("maxmemory", &maxmemory.to_string())?;
+    }
     step("starting the load")?;
     Ok((generator, Measured { capacity, rate: rate.get(), key_bytes: filler.key_bytes, maxmemory }))
 }
@@ -198,13 +199,6 @@ impl<'a> Filler<'a> {
                 return Ok(());
             }
         }
-    }
-
-    /// Sets the limit this far above the memory that is used, and returns it.
-    fn set_limit_above(&self, room: u64) -> Result<u64> {
-        let limit = self.used()? + room;
-        self.server.config_set("maxmemory", &limit.to_string())?;
-        Ok(limit)
     }
 
     /// Writes new keys as if they had been written some time ago.

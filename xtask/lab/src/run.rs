@@ -57,7 +57,7 @@ fn carry_out(plan: &RunPlan, cores: Option<&Cores>, interrupted: &AtomicBool) ->
     let begun = unix_time()?;
     progress.print(&summary::heading(&server, cores, &measured, parameters));
     if let Some(witness) = &witness {
-        progress.print(&format!("evictscope     {}", witness.place()));
+        progress.print(&format!("evictscope     pid {}, {}", witness.agent.pid(), witness.agent.metrics_url()));
     }
     let rate = Rate::new(measured.rate);
     let stop = AtomicBool::new(false);

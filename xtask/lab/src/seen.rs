@@ -207,7 +207,7 @@ const CALM: &str = "not_saturated";
 /// The agent beside a run. It starts with the load, so that the server's usual throughput is that of the load and not
 /// that of the filling before.
 pub struct Witness {
-    agent: Agent,
+    pub agent: Agent,
     phase: Option<String>,
 }
 
@@ -224,10 +224,6 @@ impl Witness {
         let agent = Agent::of(program, &[])?;
         agent.watches(server)?;
         Ok(Self { agent, phase: None })
-    }
-
-    pub fn place(&self) -> String {
-        format!("pid {}, {}", self.agent.pid(), self.agent.metrics_url())
     }
 
     /// Returns the phase that it shows, if that has changed since the last call.

@@ -77,14 +77,14 @@ pub fn run(installed: &Installed) -> Result<()> {
     load.comes_first()?;
     until_true("all alerts on a stall fire", || {
         load.must_be_alive()?;
-        prometheus.must_be_alive()?;
+        prometheus.process.must_be_alive()?;
         let firing = firing(&prometheus, &server)?;
         Ok(FIRING.iter().all(|name| firing.contains_key(*name)))
     })?;
     let reclaims = || {
         let query = format!("evictscope_reclaim_duration_seconds_count{{server=\"{server}\"}}");
         let series = prometheus.now(&query)?;
-        anyhow::Ok(series.iter().flat_map(|series| &series.points).map(|(_, count)| count).sum::<f64>())
+        anyhow::Ok(series.iter().flat_map(PrometheusSeries::numbers).sum::<f64>())
     };
     let before = reclaims()?;
     drop(load);
@@ -115,7 +115,7 @@ fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start
         server,
         namespace: ALL,
         pod: ALL,
-        pace: prometheus.pace(),
+        pace: prometheus.pace,
         range: Duration::from_secs_f64((unix_time()? - start).max(0.0)),
     };
     for file in super::dashboards(dashboards)? {
@@ -153,7 +153,7 @@ fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
 }
 
 fn has_data(series: &[PrometheusSeries]) -> bool {
-    series.iter().flat_map(|series| &series.points).any(|(_, value)| !value.is_nan())
+    series.iter().flat_map(PrometheusSeries::numbers).any(|value| !value.is_nan())
 }
 
 /// Checks every rule: that it can be evaluated, that the series that it records or asks for exist, and that the alerts

@@ -79,15 +79,14 @@ pub fn packages(source: Source) -> Result<Packages> {
             pack(&commit)
         }
         Source::Built => pack(&Commit::unnamed()?),
-        Source::Packed => packed(),
+        Source::Packed => {
+            let directory = directory()?;
+            process::answer_of(Command::new("sha256sum").current_dir(&directory).args(["--check", "--strict", SUMS]))
+                .context("the packages are not those that were made; pack again without --packed")?;
+            let [deb, rpm, image] = ["deb", "rpm", "tar"].map(|ending| only(&directory, ending));
+            Ok(Packages { deb: deb?, rpm: rpm?, image: image? })
+        }
     }
-}
-
-fn packed() -> Result<Packages> {
-    let directory = directory()?;
-    process::answer_of(Command::new("sha256sum").current_dir(&directory).args(["--check", "--strict", SUMS]))
-        .context("the packages are not those that were made; pack again without --packed")?;
-    Ok(Packages { deb: only(&directory, "deb")?, rpm: only(&directory, "rpm")?, image: only(&directory, "tar")? })
 }
 
 pub fn missing() -> Option<String> {
@@ -128,17 +127,12 @@ fn pack(commit: &Commit) -> Result<Packages> {
     // For hosts that have only the image.
     products.push(directory.join(SECCOMP));
     fs::copy(&filter, directory.join(SECCOMP)).with_context(|| format!("cannot copy {SECCOMP}"))?;
-    let sums = sums(&directory, &products)?;
+    let names = products.iter().filter_map(|product| product.file_name());
+    let sums = process::answer_of(Command::new("sha256sum").current_dir(&directory).args(names))?;
+    fs::write(directory.join(SUMS), &sums).with_context(|| format!("cannot write {SUMS}"))?;
     fs::remove_dir_all(&generated).context("cannot remove what was generated")?;
     println!("{}:\n{}", directory.display(), sums.trim_end());
     Ok(Packages { deb, rpm, image })
-}
-
-fn sums(directory: &Path, products: &[PathBuf]) -> Result<String> {
-    let names = products.iter().filter_map(|product| product.file_name());
-    let sums = process::answer_of(Command::new("sha256sum").current_dir(directory).args(names))?;
-    fs::write(directory.join(SUMS), &sums).with_context(|| format!("cannot write {SUMS}"))?;
-    Ok(sums)
 }
 
 /// Makes the .deb in `directory`, from what is in `generated` below it: debhelper packs into the directory above its

@@ -88,7 +88,8 @@ fn install_absent() -> Result<()> {
     let compiler = if let Some(compiler) = choose_compiler()? {
         compiler
     } else {
-        install(&[&compiler::DEBIAN_PACKAGES.map(str::to_owned)[..], &packages_of_servers()].concat())?;
+        let compilers = compiler::DEBIAN_PACKAGES.map(str::to_owned);
+        install(&Vec::from_iter(compilers.into_iter().chain(debian::SERVERS.packages())))?;
         compiler::debian().context("Debian's packages brought no suitable compiler")?
     };
     if compiler::current().map_or(true, |current| current.sysroot != compiler.sysroot)
@@ -105,11 +106,7 @@ fn install_absent() -> Result<()> {
         process::succeed(&mut command)?;
         compiler::must_not_be_off_path()?;
     }
-    install(&packages_of_servers())
-}
-
-fn packages_of_servers() -> Vec<String> {
-    Vec::from_iter(debian::SERVERS.packages())
+    install(&Vec::from_iter(debian::SERVERS.packages()))
 }
 
 fn install(packages: &[String]) -> Result<()> {
@@ -168,7 +165,7 @@ pub fn build_for_tests() -> Result<PathBuf> {
     run(For::Demo)?;
     // With the agent's package alone, dependencies would have fewer features than in the tests, and be built again.
     compile(workspace::cargo().args(["build", "--locked"]))?;
-    Ok(workspace::target_directory()?.join("debug/evictscope"))
+    workspace::agent_of_tests()
 }
 
 fn compile(cargo: &mut Command) -> Result<()> {

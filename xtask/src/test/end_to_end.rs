@@ -39,7 +39,7 @@ impl EndToEnd {
             }
         }
         let program = program.context("cargo names no program of the end-to-end tests")?;
-        Ok(Self { program, units, agent: workspace::target_directory()?.join("debug/evictscope") })
+        Ok(Self { program, units, agent: workspace::agent_of_tests()? })
     }
 
     /// Runs the tests of what the project is for, on real servers.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::{process, workspace};
 
@@ -29,15 +29,10 @@ pub fn command() -> Result<Command> {
 /// library is not there.
 pub fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
     let listed = process::answer_of(Command::new("ldd").arg(program))?;
-    paths(&listed).with_context(|| format!("{} cannot be started", program.display()))
-}
-
-/// Returns the paths in what `ldd` prints: `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f…)`, or the path
-/// alone.
-fn paths(listed: &str) -> Result<Vec<PathBuf>> {
     if let Some(line) = listed.lines().find(|line| line.ends_with("not found")) {
-        bail!("a library is not here: {}", line.trim());
+        bail!("{} cannot be started, as a library is not here: {}", program.display(), line.trim());
     }
+    // As in `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f…)`, or the path alone.
     let paths = listed.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     Ok(paths.map(PathBuf::from).collect())
 }

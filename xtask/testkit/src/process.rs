@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -19,7 +19,7 @@ use rustix::process::{
 use tempfile::NamedTempFile;
 
 use crate::text::Progress;
-use crate::wait::{HANG, until};
+use crate::wait::until;
 
 /// Whether Ctrl-C is for this program to handle.
 static CATCHES_CTRL_C: AtomicBool = AtomicBool::new(false);
@@ -240,21 +240,11 @@ impl Owned {
     /// Sends `signal`, waits for the end and returns how it ended. A child that ignores the signal is
     /// killed.
     pub fn end(&self, signal: Signal) -> Result<ExitStatus> {
-        let mut child = self.child();
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        // The process id cannot be another's, because the child has not been waited for.
-        kill_process(Pid::from_child(&child), signal)?;
-        let asked = Instant::now();
-        while asked.elapsed() < HANG {
-            if let Some(status) = child.try_wait()? {
-                return Ok(status);
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        child.kill()?;
-        Ok(child.wait()?)
+        self.signal(signal)?;
+        until("it ends", || Ok(self.child().try_wait()?)).or_else(|_| {
+            self.child().kill()?;
+            Ok(self.child().wait()?)
+        })
     }
 }
 

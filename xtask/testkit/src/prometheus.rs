@@ -21,16 +21,27 @@ pub const JOB: &str = "evictscope";
 
 pub struct Prometheus {
     // Before the directory, because fields are dropped in this order.
-    process: Owned,
+    pub process: Owned,
     _directory: TempDir,
     http: Http,
-    pace: Duration,
+    pub pace: Duration,
 }
 
-/// One series of an answer: its labels, and its values with their times in seconds since 1970.
+/// One series of an answer. Values have their times.
+#[derive(Deserialize)]
 pub struct PrometheusSeries {
+    #[serde(rename = "metric")]
     pub labels: BTreeMap<String, String>,
-    pub points: Vec<(f64, f64)>,
+    value: Option<(f64, String)>,
+    #[serde(default)]
+    values: Vec<(f64, String)>,
+}
+
+impl PrometheusSeries {
+    /// Returns the values. One that is no number is NaN.
+    pub fn numbers(&self) -> impl Iterator<Item = f64> {
+        self.values.iter().chain(&self.value).map(|(_, value)| value.parse().unwrap_or(f64::NAN))
+    }
 }
 
 #[derive(Deserialize)]
@@ -87,21 +98,14 @@ impl Prometheus {
         Ok(Self { process, _directory: directory, http, pace })
     }
 
-    pub fn must_be_alive(&self) -> Result<()> {
-        self.process.must_be_alive()
-    }
-
     pub fn now(&self, query: &str) -> Result<Vec<PrometheusSeries>> {
-        self.series("query", &[("query", query)])
-    }
-
-    pub fn pace(&self) -> Duration {
-        self.pace
+        self.get("query", "/result", &[("query", query)])
     }
 
     pub fn since(&self, start: f64, query: &str) -> Result<Vec<PrometheusSeries>> {
         let [start, end, step] = [start, unix_time()?, self.pace.as_secs_f64()].map(|number| number.to_string());
-        self.series("query_range", &[("query", query), ("start", &start), ("end", &end), ("step", &step)])
+        let pairs = [("query", query), ("start", &start), ("end", &end), ("step", &step)];
+        self.get("query_range", "/result", &pairs)
     }
 
     pub fn label_values(&self, matching: &str, label: &str) -> Result<Vec<String>> {
@@ -119,23 +123,6 @@ impl Prometheus {
 
     pub fn alerts(&self) -> Result<Vec<PrometheusAlert>> {
         self.get("alerts", "/alerts", &[])
-    }
-
-    fn series(&self, path: &str, pairs: &[(&str, &str)]) -> Result<Vec<PrometheusSeries>> {
-        #[derive(Deserialize)]
-        struct Found {
-            metric: BTreeMap<String, String>,
-            value: Option<(f64, String)>,
-            #[serde(default)]
-            values: Vec<(f64, String)>,
-        }
-        let found: Vec<Found> = self.get(path, "/result", pairs)?;
-        let series = found.into_iter().map(|found| {
-            let points = found.values.into_iter().chain(found.value);
-            let points = points.map(|(time, value)| Ok((time, value.parse().context("a value is not a number")?)));
-            Ok(PrometheusSeries { labels: found.metric, points: points.collect::<Result<_>>()? })
-        });
-        series.collect()
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str, place: &str, pairs: &[(&str, &str)]) -> Result<T> {

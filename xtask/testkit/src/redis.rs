@@ -200,24 +200,16 @@ impl Redis {
         let info = self.cli(&["info", "commandstats"])?;
         let lines = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':'));
         let counts = lines.filter(|(command, _)| *command != "info").map(|(command, fields)| {
-            let fields: BTreeMap<_, _> = fields.trim().split(',').filter_map(|field| field.split_once('=')).collect();
-            let number = |field| fields.get(field).unwrap_or(&"0").parse();
-            Ok((
-                command.to_owned(),
-                [number("calls")?, number("usec")?, number("rejected_calls")?, number("failed_calls")?],
-            ))
+            let field = |name| fields.split(',').find_map(|field| field.strip_prefix(name)?.trim().parse().ok());
+            let names = ["calls=", "usec=", "rejected_calls=", "failed_calls="];
+            (command.to_owned(), names.map(|name| field(name).unwrap_or(0)))
         });
-        counts.collect()
-    }
-
-    /// Does the same until the result is dropped.
-    pub fn load_of_sets(&self, keys: u32) -> Result<Owned> {
-        self.load(&sets(keys, u32::MAX / 4))
+        Ok(counts.collect())
     }
 }
 
 /// Returns the arguments of pipelined `SET`s from 20 connections.
-fn sets(keys: u32, requests: u32) -> String {
+pub fn sets(keys: u32, requests: u32) -> String {
     format!("-t set -d 100 -c 20 -P 16 -r {keys} -n {requests}")
 }
 
@@ -298,10 +290,6 @@ impl PrivateBuild {
         let new = self.directory.path().join("new");
         copy_program(executable, &new)?;
         Ok(fs::rename(new, self.path())?)
-    }
-
-    pub fn delete(&self) -> Result<()> {
-        Ok(fs::remove_file(self.path())?)
     }
 
     pub fn start(&self, options: &[&str]) -> Result<Redis> {

@@ -56,6 +56,11 @@ pub fn agent_binary() -> Result<PathBuf> {
     Ok(target_directory()?.join("release/evictscope"))
 }
 
+/// Returns the path of the agent that tests run, which a plain `cargo build` makes.
+pub fn agent_of_tests() -> Result<PathBuf> {
+    Ok(target_directory()?.join("debug/evictscope"))
+}
+
 pub fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     let list = || fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>();
     let mut entries = list().with_context(|| format!("cannot list {}", directory.display()))?;

@@ -13,7 +13,7 @@ use std::{fs, thread};
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::process::Owned;
-use evictscope_testkit::redis::{PrivateBuild, Redis};
+use evictscope_testkit::redis::{PrivateBuild, Redis, sets};
 use evictscope_testkit::threads::Cores;
 use evictscope_testkit::{debian, process};
 
@@ -38,7 +38,7 @@ enum Side {
     Rival(&'static str, &'static str),
 }
 
-/// All of them. They are compared with the first, and with what the last but one adds.
+/// All of them. They are compared with the first.
 const SIDES: [Side; 6] = [
     Side::Nobody,
     Side::Evictscope("evicting-only"),
@@ -48,7 +48,6 @@ const SIDES: [Side; 6] = [
     Side::Rival("bpftrace", "bpftrace"),
 ];
 const BARE: usize = 0;
-const YARDSTICK: usize = 4;
 
 const FUNCLATENCY: &str = "funclatency";
 /// The eviction function: rivals find functions by name only.
@@ -143,7 +142,6 @@ fn row(side: usize, rounds: &[[Measured; SIDES.len()]], condition: &Condition) -
         (round[side].watched_ns / round[side].other_ns) / (round[BARE].watched_ns / round[BARE].other_ns)
     });
     add("ns added to a command", 0, &|round| added(round, side));
-    add("by what funclatency adds", 2, &|round| added(round, side) / added(round, YARDSTICK));
     add("by what evictscope says", 2, &|round| added(round, side) / round[side].said_ns);
     if condition.evicts {
         // All sides that count evicting calls count the same load.
@@ -281,7 +279,8 @@ impl Twins {
     /// those before and after.
     fn load(&self) -> Result<(Measured, f64)> {
         let [begun, _] = work(&self.watched)?;
-        let loads = [self.watched.load_of_sets(self.keys)?, self.other.load_of_sets(self.keys)?];
+        let endless = sets(self.keys, u32::MAX / 4);
+        let loads = [self.watched.load(&endless)?, self.other.load(&endless)?];
         thread::sleep(BEFORE);
         let both = || anyhow::Ok([work(&self.watched)?, work(&self.other)?]);
         let before = both()?;

@@ -40,11 +40,7 @@ pub struct Arguments {
 impl Arguments {
     /// Returns whether to try what has this name.
     pub fn wanted(&self, name: &str) -> bool {
-        self.all() || self.only.iter().any(|only| only == name)
-    }
-
-    fn all(&self) -> bool {
-        self.only.is_empty()
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
 }
 
@@ -88,7 +84,7 @@ pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>)
 fn finish(arguments: &Arguments, [text, brief]: &[String; 2], rows: &[Row]) -> Result<()> {
     println!("\n{text}");
     ensure!(!rows.is_empty(), "nothing has that name: see --help");
-    if arguments.all() {
+    if arguments.only.is_empty() {
         println!("\nFor docs/COMPATIBILITY.md:\n\n{brief}");
     }
     let faults: Vec<_> = rows.iter().flat_map(Row::named_faults).collect();

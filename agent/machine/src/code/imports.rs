@@ -21,7 +21,7 @@ pub fn callee_name<'data>(image: &Image<'data>, call: &Instruction) -> Option<&'
     match call.flow_control() {
         FlowControl::Call => {
             let function = target(call);
-            image.function_name(function).or_else(|| image.import(slot_of_stub(image, function)?))
+            image.symbols.function_name(function).or_else(|| image.import(slot_of_stub(image, function)?))
         }
         FlowControl::IndirectCall => image.import(slot(call)?),
         _ => None,

@@ -171,8 +171,8 @@ fn entries(
     length: u64,
     at: impl Fn(u64) -> Option<FileAddress>,
 ) -> Vec<FileAddress> {
-    let name = image.function_name(entry);
-    let named = name.and_then(|name| image.function(name));
+    let name = image.symbols.function_name(entry);
+    let named = name.and_then(|name| image.symbols.function(name));
     let end = match (image.frames.at(entry), named.map(|symbol| symbol.size)) {
         (Some(frame), _) => frame.end,
         (None, Some(size)) if size > 0 => entry.saturating_add(size),
@@ -212,7 +212,7 @@ mod tests {
             for options in [&["-O1"][..], &["-O2"], &["-O2", "-fno-pie", "-no-pie"], &["-Os", "-fcf-protection"]] {
                 let Some(data) = compile(compiler, PROGRAM, options) else { continue };
                 let image = Image::parse(&data).unwrap_or_else(|error| panic!("{error}"));
-                let function = image.function("two").map(|symbol| symbol.address);
+                let function = image.symbols.function("two").map(|symbol| symbol.address);
                 let code = FunctionCode::decode(&image, function.unwrap_or_default());
                 let code = code.unwrap_or_else(|error| panic!("{compiler} {options:?}: {error}"));
                 let mut cases: Vec<usize> = (code.blocks.iter())

@@ -81,7 +81,9 @@ pub fn variables(
     let frame = function
         .attr_value(constants::DW_AT_frame_base)
         .and_then(|value| value.exprloc_value())
-        .and_then(|expression| frame_base(expression, unit.encoding()));
+        .and_then(|expression| parse(expression, unit.encoding(), None))
+        // A register means its content.
+        .map(|(Location::Value(sum) | Location::Memory(sum))| sum);
     let own_ranges = units.ranges(id.unit, &function).unwrap_or_default();
     let mut copies: Vec<InlinedCopy> = Vec::new();
     let mut scopes: Vec<Scope> = Vec::new();
@@ -252,12 +254,6 @@ impl std::fmt::Display for RegisterSum {
 /// Returns what an expression means in a function whose frame base is `frame`.
 pub fn parse(expression: Expression<Reader<'_>>, encoding: Encoding, frame: Option<&RegisterSum>) -> Option<Location> {
     evaluate(expression, encoding, frame, MAX_DEPTH)
-}
-
-/// Returns the frame base that a function's `DW_AT_frame_base` gives: a register means its content.
-pub fn frame_base(expression: Expression<Reader<'_>>, encoding: Encoding) -> Option<RegisterSum> {
-    let (Location::Value(sum) | Location::Memory(sum)) = parse(expression, encoding, None)?;
-    Some(sum)
 }
 
 fn evaluate(

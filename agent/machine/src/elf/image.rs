@@ -3,18 +3,17 @@
 //!
 //! Every accessor is bounded by the file; it returns `None` for an address that no segment covers.
 
-use std::fmt::Write as _;
 use std::ops::Range;
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_model::{FileAddress, FileOffset};
+use evictscope_model::FileAddress;
 use object::elf::{ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC};
 use object::read::elf::{ElfFile64, FileHeader as _};
 use object::{Endianness, Object as _};
 
 use super::frames::Frames;
 use super::segments::{self, ElfError, Relocations, Segments};
-use super::symbols::{Symbol, Symbols};
+use super::symbols::Symbols;
 use crate::budget::Budget;
 
 /// The most mentions of one text or address to look at.
@@ -29,8 +28,9 @@ const ELF64_MAGIC: [u8; 5] = [ELFMAG[0], ELFMAG[1], ELFMAG[2], ELFMAG[3], ELFCLA
 /// A parsed executable.
 #[derive(Default)]
 pub struct Image<'data> {
-    segments: Segments<'data>,
-    symbols: Symbols<'data>,
+    pub(crate) segments: Segments<'data>,
+    /// The functions and variables that the file names, and its debug file.
+    pub symbols: Symbols<'data>,
     /// What the unwind tables say.
     pub frames: Frames,
     /// Whether it is linked to a fixed address, so that code can contain addresses.
@@ -40,7 +40,8 @@ pub struct Image<'data> {
     pub not_returning: Vec<&'static str>,
     /// The GNU build id in lower-case hexadecimal digits.
     pub build_id: Option<String>,
-    entry: FileAddress,
+    /// The address of the first instruction that the process executes (`e_entry`).
+    pub entry: FileAddress,
     /// What the analysis of this file may take.
     pub budget: Budget,
 }
@@ -95,31 +96,15 @@ impl<'data> Image<'data> {
         Ok(())
     }
 
-    /// Finds the function called `name`, or the only clone of it that a compiler made (`name.constprop.0`, …).
-    pub fn function(&self, name: &str) -> Option<Symbol> {
-        self.symbols.function(name)
-    }
-
-    /// Returns the name of the function that begins at `address`.
-    pub fn function_name(&self, address: FileAddress) -> Option<&'data str> {
-        self.symbols.function_name(address)
-    }
-
     /// Returns the name of the function of a shared library whose address the loader stores at `slot`.
     pub fn import(&self, slot: FileAddress) -> Option<&'data str> {
         self.relocations.imports.get(&slot).copied()
     }
 
-    /// Gives a name to the function at `address`, which has none in the file.
-    pub fn name_function(&mut self, name: &'static str, address: FileAddress) {
-        let function = Symbol { address, size: 0 };
-        self.symbols.add_function(name, function);
-    }
-
     /// Returns whether a whole function, not a part of one, begins at `address`: according to the names, or else to the
     /// unwind tables.
     pub fn is_function(&self, address: FileAddress) -> bool {
-        match self.function_name(address) {
+        match self.symbols.function_name(address) {
             Some(name) => !name.contains(".cold"),
             None => self.frames.is_entry(address),
         }
@@ -128,31 +113,6 @@ impl<'data> Image<'data> {
     /// Returns the address and content of each executable segment.
     pub fn code(&self) -> impl Iterator<Item = (FileAddress, &'data [u8])> + '_ {
         self.segments.iter().filter(|(segment, _)| segment.is_code).map(|(segment, bytes)| (segment.address, bytes))
-    }
-
-    /// Finds the global variable called `name`.
-    pub fn object(&self, name: &str) -> Option<Symbol> {
-        self.symbols.object(name)
-    }
-
-    /// Returns the address of the first instruction that the process executes (`e_entry`).
-    pub fn entry(&self) -> FileAddress {
-        self.entry
-    }
-
-    /// Returns the file offset of an address, if the file holds that byte.
-    pub fn file_offset(&self, address: FileAddress) -> Option<FileOffset> {
-        self.segments.file_offset(address)
-    }
-
-    /// Returns the address of each code segment, and where it begins and ends in the file, as the loader maps it.
-    pub fn mapped_code(&self) -> Vec<(FileAddress, u64, u64)> {
-        self.segments.mapped_code()
-    }
-
-    /// Returns the start and name of each function that has a name.
-    pub fn function_names(&self) -> impl Iterator<Item = (FileAddress, &'data str)> + '_ {
-        self.symbols.function_names()
     }
 
     /// Returns whether `address` is in code.
@@ -176,6 +136,12 @@ impl<'data> Image<'data> {
     pub fn i32_at(&self, address: FileAddress) -> Option<i32> {
         let bytes = self.bytes_at(address)?.first_chunk()?;
         Some(i32::from_le_bytes(*bytes))
+    }
+
+    /// Returns the 8 bytes at `address` as a number, if the process cannot write them.
+    pub fn constant_at(&self, address: FileAddress) -> Option<u64> {
+        let bytes = self.bytes_at(address).filter(|_| !self.is_writable(address))?;
+        Some(u64::from_le_bytes(*bytes.first_chunk()?))
     }
 
     /// Returns the pointer at `address` as the loader leaves it, before it adds the load bias.
@@ -258,15 +224,10 @@ impl<'data> Image<'data> {
 
 /// Returns the build id of a file as lower-case hexadecimal digits. Fails if the notes are damaged.
 pub fn build_id(file: &ElfFile64<'_, Endianness>) -> Result<Option<String>, object::Error> {
-    Ok(file.build_id()?.filter(|id| id.len() <= MAX_BUILD_ID).map(hexadecimal))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    Ok(file
+        .build_id()?
+        .filter(|id| id.len() <= MAX_BUILD_ID)
+        .map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 
 /// What an executable without debug information says about the file that has it.

@@ -8,4 +8,4 @@ mod symbols;
 pub use self::frames::{Frame, Frames};
 pub use self::image::{DebugFileNames, Image, NotItsDebugFile};
 pub use self::segments::ElfError;
-pub use self::symbols::{FunctionNames, Symbol};
+pub use self::symbols::{Symbol, Symbols};

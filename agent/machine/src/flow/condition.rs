@@ -90,13 +90,11 @@ pub fn implies(facts: &[Condition], condition: &Condition) -> bool {
     let same_sides = |fact: &Condition| {
         fact.bits == condition.bits
             && ((fact.left == condition.left && fact.right == condition.right)
-                || (is_symmetric(fact.relation) && fact.left == condition.right && fact.right == condition.left))
+                || (matches!(fact.relation, Relation::Equal | Relation::NotEqual)
+                    && fact.left == condition.right
+                    && fact.right == condition.left))
     };
     facts.iter().any(|fact| same_sides(fact) && is_at_least_as_strong(fact.relation, condition.relation))
-}
-
-fn is_symmetric(relation: Relation) -> bool {
-    matches!(relation, Relation::Equal | Relation::NotEqual)
 }
 
 /// Returns whether `left stronger right` implies `left weaker right`.

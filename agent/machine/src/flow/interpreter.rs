@@ -149,7 +149,6 @@ impl<'a, 'data> Interpreter<'a, 'data> {
             let pointer = self.image.pointer_at(address).filter(|_| width == 8)?;
             return self.image.is_writable(pointer).then(|| pointer.get());
         }
-        let bytes = self.image.bytes_at(address)?.first_chunk()?;
-        Some(low_bits(u64::from_le_bytes(*bytes), 8 * u64::from(width)))
+        Some(low_bits(self.image.constant_at(address)?, 8 * u64::from(width)))
     }
 }

@@ -83,12 +83,8 @@ pub fn is_product(instruction: &Instruction) -> bool {
 
 /// Returns whether a value is a number of type `double`: itself, or a constant in the file.
 fn is_number(image: &Image<'_>, atoms: &Atoms, value: &Value, number: f64) -> bool {
-    let constant = || {
-        let address = atoms.as_global(value)?;
-        let bytes = image.bytes_at(address).filter(|_| !image.is_writable(address));
-        Some(u64::from_le_bytes(*bytes?.first_chunk()?))
-    };
-    value.as_constant().or_else(constant) == Some(number.to_bits())
+    let in_file = || image.constant_at(atoms.as_global(value)?);
+    value.as_constant().or_else(in_file) == Some(number.to_bits())
 }
 
 /// Bytes of such an integer.

@@ -42,7 +42,7 @@ impl Site {
         let address = address(instruction);
         Some(Self {
             address,
-            file_offset: image.file_offset(address)?,
+            file_offset: image.segments.file_offset(address)?,
             instruction: text,
             emulated: instruction::is_emulated(instruction),
         })
@@ -168,6 +168,7 @@ mod tests {
     use evictscope_model::FileAddress;
 
     use super::entry_of_named;
+    use crate::elf::Symbol;
     use crate::elf::image::Image;
 
     #[test]
@@ -175,7 +176,7 @@ mod tests {
         const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
         let place = |code: &[u8]| {
             let mut image = Image::of_code(code, FileAddress::new(0x1000));
-            image.name_function("function", FileAddress::new(0x1000));
+            image.symbols.add_function("function", Symbol { address: FileAddress::new(0x1000), size: 0 });
             let site = entry_of_named(&image, FileAddress::new(0x1000), "function");
             site.map(|site| (site.address.get() - 0x1000, site.emulated))
         };
@@ -189,7 +190,7 @@ mod tests {
         // dec %edi; jne to the first instruction
         assert!(place(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]).is_err_and(|why| why.contains("jumps back")));
         let mut image = Image::of_code(&[0x55, 0xc3], FileAddress::new(0x1000));
-        image.name_function("vfork", FileAddress::new(0x1000));
+        image.symbols.add_function("vfork", Symbol { address: FileAddress::new(0x1000), size: 0 });
         assert!(entry_of_named(&image, FileAddress::new(0x1000), "vfork").is_err());
         assert!(entry_of_named(&image, FileAddress::new(0x1001), "elsewhere").is_err());
     }

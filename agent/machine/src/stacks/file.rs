@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::iter;
-use std::sync::Arc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::{FileAddress, FileOffset};
@@ -34,23 +33,26 @@ pub struct CodeFile {
 }
 
 impl CodeFile {
-    /// Reads the file whose whole content is `data`, and the names in its debug file, whose whole content is `debug`.
-    /// Functions also get the names in `names`, even if the file has none. Fails if it is not an x86-64 ELF executable
-    /// or shared library.
-    pub fn read(data: &[u8], debug: Option<&[u8]>, names: Option<&dyn Names>) -> Result<Self, ElfError> {
-        let mut image = Image::parse(data)?;
-        if let Some(debug) = debug {
-            image.add_symbols_of(debug)?;
-        }
+    /// Reads the file whose whole content is `data`. Fails if it is not an x86-64 ELF executable or shared library.
+    pub fn read(data: &[u8]) -> Result<Self, ElfError> {
+        Self::with_names(Image::parse(data)?, data, &[], Vec::new())
+    }
+
+    /// Takes what is kept of `image`, whose whole content is `data`. Functions that begin at the addresses in `nameless`
+    /// get these names where the file has none. Fails as [`Self::read`] does.
+    pub fn with_names(
+        image: Image<'_>,
+        data: &[u8],
+        traced: &[TracedEntry],
+        nameless: Vec<(FileAddress, String)>,
+    ) -> Result<Self, ElfError> {
         let file = ElfFile64::<Endianness>::parse(data)?;
-        let tables = UnwindTable::find(&file).and_then(|table| Tables::copy(&table));
-        let traced = names.map(|names| names.traced(&mut image)).unwrap_or_default();
         Ok(Self {
-            functions: functions(&image, &traced, names),
-            returns: returns(&image, &traced),
-            tables,
-            segments: image.mapped_code(),
-            entry: image.entry(),
+            functions: functions(&image, traced, nameless),
+            returns: returns(&image, traced),
+            tables: UnwindTable::find(&file).and_then(|table| Tables::copy(&table)),
+            segments: image.segments.mapped_code(),
+            entry: image.entry,
             frames: image.frames,
         })
     }
@@ -122,37 +124,18 @@ const MAX_CALLS: usize = 32;
 pub struct NamedCode {
     /// Its name; for a part, that of its function.
     pub name: String,
-    /// Its number, if it is one of [`Names::traced`].
+    /// Its number, if it is a traced function or a part of one.
     pub traced: Option<usize>,
 }
 
 /// A function that is traced: where it begins, its name, and its number.
 pub type TracedEntry = (FileAddress, &'static str, usize);
 
-/// What is known about the functions of an executable besides the names in its file.
-pub trait Names {
-    /// Returns the functions that are traced. May add to `image` what else is known about it.
-    fn traced(&self, image: &mut Image<'_>) -> Vec<TracedEntry>;
-
-    /// Returns where functions begin for which the file may have no name, and what to call them then.
-    fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)>;
-}
-
-impl<T: Names> Names for Arc<T> {
-    fn traced(&self, image: &mut Image<'_>) -> Vec<TracedEntry> {
-        T::traced(self, image)
-    }
-
-    fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)> {
-        T::nameless(self, image)
-    }
-}
-
 /// Returns the functions with names, by their addresses.
-pub fn functions(
+fn functions(
     image: &Image<'_>,
     traced: &[TracedEntry],
-    names: Option<&dyn Names>,
+    nameless: Vec<(FileAddress, String)>,
 ) -> HashMap<FileAddress, NamedCode> {
     let mut found = HashMap::new();
     let mut add = |address: FileAddress, name: String, traced, budget: &Budget| {
@@ -166,19 +149,19 @@ pub fn functions(
             add(part, (*name).to_owned(), Some(*index), &image.budget);
         }
     }
-    for (address, name) in image.function_names() {
+    for (address, name) in image.symbols.function_names() {
         if name.len() <= MAX_NAME {
             add(address, own_name(name).to_owned(), None, &image.budget);
         }
     }
-    for (address, name) in names.into_iter().flat_map(|names| names.nameless(image)) {
+    for (address, name) in nameless {
         add(address, name, None, &image.budget);
     }
     found
 }
 
 /// Returns the address after each instruction that looks like a call of a traced function, by its number.
-pub fn returns(image: &Image<'_>, traced: &[TracedEntry]) -> HashMap<usize, Vec<FileAddress>> {
+fn returns(image: &Image<'_>, traced: &[TracedEntry]) -> HashMap<usize, Vec<FileAddress>> {
     let mut found: HashMap<usize, Vec<FileAddress>> = HashMap::new();
     let traced: HashMap<FileAddress, usize> = (traced.iter()).map(|(address, _, index)| (*address, *index)).collect();
     if traced.is_empty() {

@@ -9,5 +9,5 @@
 mod file;
 mod unwind;
 
-pub use self::file::{CodeFile, NamedCode, Names, TracedEntry};
+pub use self::file::{CodeFile, NamedCode, TracedEntry};
 pub use self::unwind::{Caller, FrameRegisters, Work};

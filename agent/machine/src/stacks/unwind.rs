@@ -160,27 +160,11 @@ impl FrameRegisters {
     /// `r12`, `rbp`, `rbx`, `r11`, `r10`, `r9`, `r8`, `rax`, `rcx`, `rdx`, `rsi`, `rdi`, the number of the system call,
     /// and `rip`, `cs`, `eflags`, `rsp`, `ss`.
     pub fn of_interrupted(kept: &[u64; 21]) -> Self {
-        const PLACES: [(Register, usize); COUNT] = [
-            (X86_64::R15, 0),
-            (X86_64::R14, 1),
-            (X86_64::R13, 2),
-            (X86_64::R12, 3),
-            (X86_64::RBP, 4),
-            (X86_64::RBX, 5),
-            (X86_64::R11, 6),
-            (X86_64::R10, 7),
-            (X86_64::R9, 8),
-            (X86_64::R8, 9),
-            (X86_64::RAX, 10),
-            (X86_64::RCX, 11),
-            (X86_64::RDX, 12),
-            (X86_64::RSI, 13),
-            (X86_64::RDI, 14),
-            (X86_64::RA, 16),
-            (X86_64::RSP, 19),
-        ];
+        /// Those up to `rdi`, by their numbers in unwind tables.
+        const NUMBERS: [u16; 15] = [15, 14, 13, 12, 6, 3, 11, 10, 9, 8, 0, 2, 1, 4, 5];
+        let first = NUMBERS.map(Register).into_iter().zip(0..);
         let mut registers = Self::default();
-        for (register, place) in PLACES {
+        for (register, place) in first.chain([(X86_64::RA, 16), (X86_64::RSP, 19)]) {
             registers.set(register, kept.get(place).copied());
         }
         registers

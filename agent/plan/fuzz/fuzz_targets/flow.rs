@@ -1,4 +1,4 @@
-//! Executes functions.
+//! Decodes and executes functions.
 #![no_main]
 
 use evictscope_fuzz::{FUNCTIONS, damaged};

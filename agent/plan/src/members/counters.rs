@@ -109,7 +109,7 @@ pub fn counters_returned_by(image: &Image<'_>, address: FileAddress) -> Result<C
 /// Returns the allocator's counters, found by the name of the function that returns them and by what the eviction
 /// function uses (`used`). If both are known they must agree. Fails with the reason if they are not known.
 pub fn counters(image: &Image<'_>, used: Option<Result<Counters, MemberError>>) -> Result<Counters, MemberError> {
-    let named = image.function(ALLOCATOR_FUNCTION).map(|symbol| counters_returned_by(image, symbol.address));
+    let named = image.symbols.function(ALLOCATOR_FUNCTION).map(|symbol| counters_returned_by(image, symbol.address));
     match (named, used) {
         (Some(Ok(named)), Some(Ok(used))) if named != used => Err(MemberError::Contradiction(format!(
             "zmalloc_used_memory() returns the counter at {:#x}, but the eviction function uses {:#x}",
@@ -160,9 +160,7 @@ fn counters_of_threads(machine: &mut Interpreter<'_, '_>, threads: Load) -> Opti
 #[cfg(test)]
 mod tests {
     use evictscope_machine::elf::Image;
-    use evictscope_model::FileAddress;
     use evictscope_testkit::compiler::compile;
-    use object::{Object as _, ObjectSymbol as _};
 
     use super::{Counters, counters_returned_by};
 
@@ -177,15 +175,6 @@ mod tests {
         &["-O3", "-march=haswell"],
         &["-O3", "-march=skylake-avx512"],
     ];
-
-    fn address_of(data: &[u8], name: &str) -> Option<FileAddress> {
-        let file = object::File::parse(data).unwrap_or_else(|error| panic!("{error}"));
-        let mut symbols = file.symbols().filter(|symbol| {
-            let found = symbol.name().unwrap_or_default();
-            found == name
-        });
-        symbols.next().map(|symbol| FileAddress::new(symbol.address()))
-    }
 
     #[test]
     fn every_form_is_understood_as_it_is_compiled_and_no_other() {
@@ -219,25 +208,26 @@ mod tests {
     /// Expects the addresses of the symbols that the compiler wrote.
     fn check(data: &[u8], expected: Option<(u64, u64, bool)>, what: &str) {
         let image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
-        let function = image.function("zmalloc_used_memory");
+        let function = image.symbols.function("zmalloc_used_memory");
         let function = function.unwrap_or_else(|| panic!("{what}: no function"));
         let found = counters_returned_by(&image, function.address);
         let Some((stride, most, has_overflow)) = expected else {
             assert!(found.is_err(), "{what}: {found:?}");
             return;
         };
-        let first = address_of(data, "used_memory")
-            .or_else(|| address_of(data, "used_memory_thread").filter(|_| most < 260))
-            .or_else(|| address_of(data, "padded").map(|padded| padded.wrapping_add(7 * 8)));
+        let address_of = |name| image.symbols.object(name).map(|symbol| symbol.address);
+        let first = address_of("used_memory")
+            .or_else(|| address_of("used_memory_thread").filter(|_| most < 260))
+            .or_else(|| address_of("padded").map(|padded| padded.wrapping_add(7 * 8)));
         let single = first.map(Counters::single);
         let expected = match most {
             1 => single,
             _ => single.map(|single| Counters {
                 stride,
                 most,
-                threads: address_of(data, "active_threads"),
+                threads: address_of("active_threads"),
                 threads_width: if stride == 64 { 8 } else { 4 },
-                overflow: address_of(data, "further_threads").filter(|_| has_overflow),
+                overflow: address_of("further_threads").filter(|_| has_overflow),
                 ..single
             }),
         };

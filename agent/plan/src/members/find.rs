@@ -42,7 +42,8 @@ pub struct MemberPlan {
 impl MemberPlan {
     /// Returns the addresses of the 8-byte words to read.
     pub fn words(&self) -> impl Iterator<Item = FileAddress> {
-        let single = Counters { most: self.member.content().bytes().div_ceil(8), ..Counters::single(self.address) };
+        let single =
+            Counters { most: self.member.line().content.bytes().div_ceil(8), ..Counters::single(self.address) };
         let counters = self.counters.unwrap_or(single);
         let word = move |index| counters.first.wrapping_add(index * counters.stride);
         (0..counters.most).map(word).chain(counters.overflow)
@@ -90,8 +91,7 @@ impl Members {
             }
             Err(why) => members.miss(Member::UsedMemory, why),
         }
-        let server = image
-            .object("server")
+        let server = (image.symbols.object("server"))
             .map(|symbol| ServerObject { address: symbol.address, size: symbol.size, is_exact: true })
             .map_or_else(|| server(image, config, identity, &evidence.counted), Ok);
         members.add_configured(config, server.as_ref().ok());
@@ -115,32 +115,30 @@ impl Members {
         };
         members.add_pool(image, pool);
         members.add_globals(image);
-        members
-            .not_found
-            .retain(|(member, _)| !member.is_in_some() || member.directive().is_some() || named.contains(member));
+        members.not_found.retain(|(member, _)| {
+            let line = member.line();
+            !line.is_in_some || line.directive.is_some() || named.contains(member)
+        });
         members
     }
 
     /// Adds the place of the eviction pool, which its symbol must not contradict.
     fn add_pool(&mut self, image: &Image<'_>, found: Result<FileAddress, &str>) {
         let member = Member::EvictionPool;
-        let symbol = image.object(member.name()).map(|symbol| symbol.address);
-        match (found, symbol) {
-            (Ok(found), Some(symbol)) if found != symbol => {
-                let why = format!(
-                    "the eviction function goes through what {found:#x} points to, but the symbol is at {symbol:#x}"
-                );
-                self.miss(member, MemberError::Contradiction(why));
-            }
-            (Ok(address), _) => self.add(member, address, None, Method::Dataflow),
-            (Err(why), _) => self.miss(member, MemberError::unknown(why)),
-        }
+        let symbol = image.symbols.object(member.name()).map(|symbol| symbol.address);
+        let found = match (found, symbol) {
+            (Ok(found), Some(symbol)) if found != symbol => Err(MemberError::Contradiction(format!(
+                "the eviction function goes through what {found:#x} points to, but the symbol is at {symbol:#x}"
+            ))),
+            (found, _) => found.map_err(MemberError::unknown),
+        };
+        self.add_global(member, found, Method::Dataflow);
     }
 
     /// Adds the globals that a name leads to: their own, or that of a function that returns them.
     fn add_globals(&mut self, image: &Image<'_>) {
         let symbol = |name, sizes: &[u64]| {
-            let symbol = image.object(name).filter(|symbol| sizes.contains(&symbol.size));
+            let symbol = image.symbols.object(name).filter(|symbol| sizes.contains(&symbol.size));
             symbol.map(|symbol| symbol.address)
         };
         let context = symbol("lctx", &CONTEXT).or_else(|| symbol("evalCtx", &NEWER_CONTEXT));
@@ -148,25 +146,24 @@ impl Members {
         // Redis 6 has its scripts in `server`.
         if !self.found.iter().any(|found| found.member == Member::LuaScripts) {
             let scripts = context.ok_or_else(|| missing("the scripts of EVAL"));
-            self.add_global(Member::EvalContext, scripts);
+            self.add_global(Member::EvalContext, scripts, Method::Symbol);
         }
         let table = symbol(Member::TrackingTable.name(), &[8]).ok_or_else(|| missing("the tracking table"));
-        self.add_global(Member::TrackingTable, table);
-        for (member, getter) in Member::ALL.iter().filter_map(|member| Some((*member, member.returned_by()?))) {
-            let counters = image.function(getter).map(|function| counters_returned_by(image, function.address));
+        self.add_global(Member::TrackingTable, table, Method::Symbol);
+        for (member, getter) in Member::ALL.iter().filter_map(|member| Some((*member, member.line().returned_by?))) {
+            let counters = image.symbols.function(getter).map(|function| counters_returned_by(image, function.address));
             let counter = match counters {
                 Some(Ok(counters)) if counters.most == 1 => Ok(counters.first),
                 Some(_) => Err(MemberError::Unknown(format!("{getter}() does not return one number as it is"))),
                 None => Err(missing(member.name())),
             };
-            self.add_global(member, counter);
+            self.add_global(member, counter, Method::Dataflow);
         }
     }
 
-    fn add_global(&mut self, member: Member, found: Result<FileAddress, MemberError>) {
+    fn add_global(&mut self, member: Member, found: Result<FileAddress, MemberError>, method: Method) {
         match found {
-            Ok(address) if member.returned_by().is_some() => self.add(member, address, None, Method::Dataflow),
-            Ok(address) => self.add(member, address, None, Method::Symbol),
+            Ok(address) => self.add(member, address, None, method),
             Err(why) => self.miss(member, why),
         }
     }

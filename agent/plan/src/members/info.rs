@@ -202,7 +202,7 @@ fn member_behind(image: &Image<'_>, atoms: &Atoms, value: &Value, shown: Printed
         Printed::Milliseconds => atoms.as_thousandth(value)?,
         Printed::Percentage => {
             let [left, right] = atoms.as_product(value)?;
-            match [left, right].map(|factor| constant(image, factor) == Some(HUNDRED)) {
+            match [left, right].map(|factor| image.constant_at(factor) == Some(HUNDRED.to_bits())) {
                 [true, false] => right,
                 [false, true] => left,
                 _ => return None,
@@ -210,12 +210,6 @@ fn member_behind(image: &Image<'_>, atoms: &Atoms, value: &Value, shown: Printed
         }
     };
     image.is_writable(address).then_some(address)
-}
-
-/// Returns the floating-point number of 8 bytes at an address that the process cannot write.
-fn constant(image: &Image<'_>, address: FileAddress) -> Option<f64> {
-    let bytes = image.bytes_at(address)?.first_chunk()?;
-    (!image.is_writable(address)).then(|| f64::from_le_bytes(*bytes))
 }
 
 /// Returns what introduces the value of `shown` in a format.
@@ -366,7 +360,7 @@ mod tests {
             return false;
         };
         let image = Image::parse(&data).unwrap_or_else(|error| panic!("{error}"));
-        let server = image.object("server");
+        let server = image.symbols.object("server");
         let server = server.unwrap_or_else(|| panic!("{what}: no server"));
         let at = |offset| Some(server.address.wrapping_add(offset));
         let counter = |index: u64| at(512 + 8 * index);

@@ -150,10 +150,10 @@ mod tests {
         for (release, layout) in layouts {
             for member in Member::of_server() {
                 let Some(offset) = layout.offset(member) else {
-                    assert!(member.is_in_some(), "{release} lacks {member}");
+                    assert!(member.line().is_in_some, "{release} lacks {member}");
                     continue;
                 };
-                let size = member.content().bytes();
+                let size = member.line().content.bytes();
                 assert!(offset % size.min(8) == 0, "{release}: {member}");
                 assert!(offset + size <= layout.sizeof, "{release}: {member}");
             }

@@ -164,7 +164,7 @@ mod tests {
     ) -> Result<(u64, bool), MemberError> {
         let image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
         let config = config_table(&image)?;
-        let begin = image.object("unnamed").map(|symbol| symbol.address).unwrap_or_default();
+        let begin = image.symbols.object("unnamed").map(|symbol| symbol.address).unwrap_or_default();
         let found = server(&image, &config, identity, &counted(&config))?;
         Ok((found.address.wrapping_sub(begin.wrapping_add(4096)), found.is_exact))
     }

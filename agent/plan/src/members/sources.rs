@@ -136,7 +136,7 @@ pub fn by_data_flow(
 /// holds the sum of three 8-byte globals at the distances of [`ADDED_UP`], in one place only. If no
 /// function has that name, it is one of `called`, the functions that INFO calls.
 fn client_memory(image: &Image<'_>, called: &[FileAddress]) -> Option<FileAddress> {
-    let named = image.function(REPORTING_FUNCTION);
+    let named = image.symbols.function(REPORTING_FUNCTION);
     let functions = match &named {
         Some(symbol) => std::slice::from_ref(&symbol.address),
         None => called.get(..MAX_CALLED).unwrap_or(called),

@@ -6,13 +6,11 @@
 use evictscope_abi::VARIABLES;
 use evictscope_testkit::compiler::compile;
 
-use super::{eviction_call, plan_of};
+use super::{CALLED, EVICTION_PROGRAM as PROGRAM, INLINED, eviction_call, plan_of};
 use crate::{EVICTION_CALL, Method, Operand};
 
-/// The calculation is a function of its own.
-const CALLED: &str = "-DFORM=__attribute__((noinline))";
-const INLINED: &str = "-DFORM=static inline __attribute__((always_inline))";
-const PROGRAM: &str = "#include \"evict.c\"\n";
+/// Those that optimise.
+const LEVELS: [&str; 4] = ["-O1", "-O2", "-O3", "-Os"];
 
 /// Compiles the program in one form, and returns for each variable how it was found.
 fn methods(compiler: &str, options: &[&str]) -> Option<Vec<Option<Method>>> {
@@ -22,32 +20,19 @@ fn methods(compiler: &str, options: &[&str]) -> Option<Vec<Option<Method>>> {
     Some(VARIABLES.map(|variable| function.quantity(variable).map(|planned| planned.method)).to_vec())
 }
 
-/// Asserts that both methods find all variables, with every compiler and at every level that optimises.
-fn both_agree_about(form: &[&str]) {
-    for (compiler, level) in
-        ["gcc", "clang"].into_iter().flat_map(|compiler| ["-O1", "-O2", "-O3", "-Os"].map(|level| (compiler, level)))
-    {
-        let options = [&[level], form].concat();
-        if let Some(methods) = methods(compiler, &options) {
-            let both = vec![Some(Method::Both); VARIABLES.len()];
-            assert_eq!(methods, both, "{compiler} {options:?}");
+/// Tests that are merged into one branch, a sum over threads and a tail call, and an entry that calls a profiler.
+#[test]
+fn both_methods_find_all_variables_of_a_called_calculation() {
+    for form in [&["-DMERGED"][..], &["-DTHREADS", "-DTAIL"], &["-pg"]] {
+        for (compiler, level) in ["gcc", "clang"].into_iter().flat_map(|compiler| LEVELS.map(|level| (compiler, level)))
+        {
+            let options = [&[level, CALLED], form].concat();
+            if let Some(methods) = methods(compiler, &options) {
+                let both = vec![Some(Method::Both); VARIABLES.len()];
+                assert_eq!(methods, both, "{compiler} {options:?}");
+            }
         }
     }
-}
-
-#[test]
-fn tests_that_are_merged_into_one_branch() {
-    both_agree_about(&[CALLED, "-DMERGED"]);
-}
-
-#[test]
-fn a_sum_over_threads_and_a_tail_call() {
-    both_agree_about(&[CALLED, "-DTHREADS", "-DTAIL"]);
-}
-
-#[test]
-fn an_entry_that_calls_a_profiler() {
-    both_agree_about(&[CALLED, "-pg"]);
 }
 
 /// Valkey 8 lets paused clients go on first, and link-time optimisation inlines that.
@@ -92,7 +77,7 @@ fn checks_of_every_access() {
 fn results(define: &str) -> Vec<(String, Vec<Option<Operand>>)> {
     let mut found = Vec::new();
     for compiler in ["gcc", "clang"] {
-        for level in ["-O1", "-O2", "-O3", "-Os"] {
+        for level in LEVELS {
             for form in [CALLED, INLINED] {
                 let options = [level, form, define, "-s"];
                 let Some(data) = compile(compiler, PROGRAM, &options) else { continue };

@@ -8,13 +8,10 @@ use evictscope_testkit::compiler::compile;
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, elf};
 
-use super::{plan_of, redis_server};
+use super::{CALLED, EVICTION_PROGRAM as PROGRAM, INLINED, plan_of, redis_server};
 use crate::traced::eviction;
 use crate::{EVICTION_CALL, Item, ProbePlan, TracedFunction, members};
 
-/// The calculation is a function of its own.
-const CALLED: &str = "-DFORM=__attribute__((noinline))";
-const PROGRAM: &str = "#include \"evict.c\"\n";
 /// The ways to link: position-independent, at a fixed address, and without any shared library.
 const LINKS: [&[&str]; 4] =
     [&["-fPIE", "-pie"], &["-fno-pie", "-no-pie"], &["-fno-pie", "-no-pie", "-static"], &["-fPIE", "-static-pie"]];
@@ -35,8 +32,7 @@ fn is_certain(plan: &ProbePlan) -> bool {
 
 #[test]
 fn a_plan_needs_no_symbols() {
-    let inlined = "-DFORM=static inline __attribute__((always_inline))";
-    let variants = [["-O0", CALLED], ["-O2", CALLED], ["-O2", inlined], ["-Os", CALLED]];
+    let variants = [["-O0", CALLED], ["-O2", CALLED], ["-O2", INLINED], ["-Os", CALLED]];
     let (mut compared, mut certain) = (0, 0);
     for compiler in ["gcc", "clang"] {
         for (link, variant) in LINKS.into_iter().flat_map(|link| variants.map(|variant| (link, variant))) {
@@ -159,8 +155,8 @@ fn debians_server_is_planned_for_without_any_name() {
     for without_headers in [false, true] {
         let nameless = without_names(&data, without_headers);
         let image = Image::parse(&nameless).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(image.function("performEvictions"), None);
-        assert_eq!(image.object("server"), None);
+        assert_eq!(image.symbols.function("performEvictions"), None);
+        assert_eq!(image.symbols.object("server"), None);
         let plan = plan_of(&nameless, None);
         assert_eq!(plan.functions, whole.functions);
         let places = |plan: &ProbePlan| -> Vec<_> {

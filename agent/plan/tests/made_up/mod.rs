@@ -10,7 +10,7 @@ pub const MADE_UP: Traced = Traced {
 };
 
 fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFunction> {
-    let Some(symbol) = analysis.image.function("made_up") else {
+    let Some(symbol) = analysis.image.symbols.function("made_up") else {
         analysis.miss(Item::Function(kind), Reason::Unrecognised("no such symbol"));
         return None;
     };

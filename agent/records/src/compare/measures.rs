@@ -187,21 +187,29 @@ fn quantiles(record: &Record, quantile: f64) -> (Option<f64>, Vec<f64>) {
     (quantile_of(&counts, quantile), seconds.collect())
 }
 
-/// Returns the quantile of durations that were counted by bucket, seconds. Like Prometheus, it interpolates between the
-/// bounds of a bucket, by the rank in it. Above the last bound, it returns that bound.
-fn quantile_of(counts: &[(u16, u64)], quantile: f64) -> Option<f64> {
+/// Returns the quantile of durations that were counted by bucket, seconds.
+fn quantile_of(counts: &[(u16, u64)], part: f64) -> Option<f64> {
     let mut counts = counts.to_vec();
     counts.sort_unstable();
-    let all: f64 = counts.iter().map(|(_, count)| *count as f64).sum();
-    let rank = quantile * all;
+    let counts = counts.iter().map(|(bucket, count)| (usize::from(*bucket), *count));
+    Some(quantile(counts, |bucket| bounds::INNER_NS.bound(bucket), part)? / 1e9)
+}
+
+/// Returns the quantile of values that were counted by bucket, in ascending order. Like Prometheus, it interpolates
+/// between the bounds of a bucket, by the rank in it. Above the last bound, it returns that bound.
+pub fn quantile(
+    counts: impl Iterator<Item = (usize, u64)> + Clone,
+    bound: impl Fn(usize) -> Option<u64>,
+    part: f64,
+) -> Option<f64> {
+    let rank = part * counts.clone().map(|(_, count)| count as f64).sum::<f64>();
     let mut below = 0.0;
     for (bucket, count) in counts {
-        let (bucket, count) = (usize::from(bucket), count as f64);
+        let count = count as f64;
         if count > 0.0 && below + count >= rank {
-            let bound = |bucket| bounds::INNER_NS.bound(bucket);
-            let lower = bucket.checked_sub(1).and_then(bound).unwrap_or(0) as f64;
+            let lower = bucket.checked_sub(1).and_then(&bound).unwrap_or(0) as f64;
             let upper = bound(bucket).map_or(lower, |upper| upper as f64);
-            return Some((lower + (upper - lower) * (rank - below) / count) / 1e9);
+            return Some(lower + (upper - lower) * (rank - below) / count);
         }
         below += count;
     }

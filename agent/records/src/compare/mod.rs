@@ -8,6 +8,7 @@ mod row;
 mod seconds;
 
 pub use functions::{differential, functions, is_profile};
+pub use measures::quantile;
 pub use row::ComparedRow;
 
 use crate::Record;
@@ -16,7 +17,8 @@ use measures::MEASURES;
 /// Compares two records: a row for each measure that at least one of them has.
 pub fn records(before: &Record, after: &Record) -> Vec<ComparedRow> {
     let rows = MEASURES.iter().map(|(name, unit, of)| {
-        ComparedRow::judged(name, *unit, of.resolution(), of.measured(before), of.measured(after))
+        let (before, after) = (of.measured(before), of.measured(after));
+        ComparedRow::new(name, *unit, before.value, after.value, row::noise(of.resolution(), &before, &after))
     });
     rows.filter(|row| row.before.is_some() || row.after.is_some()).collect()
 }

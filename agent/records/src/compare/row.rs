@@ -42,17 +42,6 @@ pub struct ComparedRow {
 }
 
 impl ComparedRow {
-    /// Compares two values, by how far the seconds of their records scatter.
-    pub(super) fn judged(
-        name: &str,
-        unit: MeasureUnit,
-        resolution: f64,
-        before: MeasuredValue,
-        after: MeasuredValue,
-    ) -> Self {
-        Self::new(name, unit, before.value, after.value, noise(resolution, &before, &after))
-    }
-
     /// Compares two values whose noise may be known.
     pub(super) fn new(
         name: &str,
@@ -101,8 +90,8 @@ impl MeasureUnit {
     }
 }
 
-/// Returns by how much two values of the same state may differ.
-fn noise(resolution: f64, before: &MeasuredValue, after: &MeasuredValue) -> Option<f64> {
+/// Returns by how much two values of the same state may differ, by how far the seconds of their records scatter.
+pub(super) fn noise(resolution: f64, before: &MeasuredValue, after: &MeasuredValue) -> Option<f64> {
     let has_enough = |measured: &MeasuredValue| measured.seconds.len() >= FEWEST_SECONDS;
     if !has_enough(before) || !has_enough(after) {
         return None;

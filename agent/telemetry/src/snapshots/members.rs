@@ -22,7 +22,7 @@ impl MemberValues {
     pub fn set(&mut self, member: Member, words: &[u64]) {
         // Threads can free what others allocated, so one of several counters can be negative.
         let sum = words.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word));
-        self.values[member as usize] = Some(match member.content() {
+        self.values[member as usize] = Some(match member.line().content {
             Content::Int => u64::from(sum as u32),
             _ => sum,
         });

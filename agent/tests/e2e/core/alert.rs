@@ -46,7 +46,7 @@ fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()
     load.comes_first()?;
     until_true("the alert fires", || {
         load.must_be_alive()?;
-        prometheus.must_be_alive()?;
+        prometheus.process.must_be_alive()?;
         Ok(alerts(&prometheus, "firing", &stalled)?.iter().any(|name| name == ALERT))
     })?;
     for state in ["firing", "pending"] {

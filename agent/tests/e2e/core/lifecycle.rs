@@ -130,7 +130,7 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
 fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_for() -> anyhow::Result<()> {
     let build = PrivateBuild::of_redis()?;
     let deleted = build.start(&[])?;
-    build.delete()?;
+    std::fs::remove_file(build.path())?;
 
     let hidden_directory = tempfile::tempdir()?;
     let hidden = hidden_directory.path();

@@ -72,8 +72,8 @@ fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
     let page = agent.settled_reading(redis)?;
     let info = redis.all_info()?;
     for member in Member::ALL {
-        let Some(metric) = member.metric() else { continue };
-        let by_info = match (member.in_info(), member.directive()) {
+        let Some(metric) = member.line().metric else { continue };
+        let by_info = match (member.line().info, member.line().directive) {
             (Some(name), _) => info.number(name)?,
             (None, Some(directive)) => {
                 redis.cli(&["config", "get", directive])?.lines().nth(1).context("CONFIG GET has no value")?.parse()?

@@ -60,7 +60,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
     }
     let mut plan = (*busy.plan).clone();
     if let FunctionPlan::Eviction(planned) = &mut plan.functions[0].plan {
-        for (quantity, method) in planned.quantities.iter_mut().zip([Method::Both, Method::Dwarf]) {
+        for (quantity, method) in planned.iter_mut().zip([Method::Both, Method::Dwarf]) {
             quantity.method = method;
         }
     }
@@ -224,14 +224,14 @@ fn the_documentation_describes_all_exported_families_and_no_others() -> std::io:
 #[test]
 fn the_row_of_a_member_has_its_unit_and_what_info_calls_it() -> std::io::Result<()> {
     let text = std::fs::read_to_string(METRICS)?;
-    let metric = |member: &Member| Some((*member, member.metric()?));
+    let metric = |member: &Member| Some((*member, member.line().metric?));
     for (member, metric) in Member::ALL.iter().filter_map(metric) {
         let begin = format!("| `{}` |", metric.name);
         let row = text.lines().find(|line| line.starts_with(&begin));
         let cells: Vec<&str> = row.unwrap_or_default().split(" | ").collect();
         let [_, _, unit, meaning] = cells.as_slice() else { panic!("{}: {cells:?}", metric.name) };
         assert!(unit.starts_with(metric.unit), "{}: {unit}", metric.name);
-        let shown = member.in_info().map(|shown| format!("`{shown}` of `INFO`"));
+        let shown = member.line().info.map(|shown| format!("`{shown}` of `INFO`"));
         assert!(shown.is_none_or(|shown| meaning.contains(&shown)), "{}: {meaning}", metric.name);
     }
     Ok(())

@@ -74,6 +74,6 @@ pub fn of_server(server: &ExportedServer) -> Vec<Family<'_>> {
 fn members(server: &ExportedServer, are_here: impl Fn(&MemberMetric) -> bool) -> impl Iterator<Item = Family<'_>> {
     let values = server.members();
     Member::ALL.iter().filter_map(move |member| {
-        Some(Family::of_member(*member, member.metric().filter(&are_here)?, values.get(*member)))
+        Some(Family::of_member(*member, member.line().metric.filter(&are_here)?, values.get(*member)))
     })
 }

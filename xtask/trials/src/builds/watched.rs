@@ -61,7 +61,7 @@ const HITS: &str = "evictscope_probe_hits_total";
 
 /// Returns the counters that must be equal: the metric, and the field of `INFO`.
 fn counters() -> impl Iterator<Item = (&'static str, &'static str)> {
-    Member::ALL.iter().filter_map(|member| Some((member.metric()?.name, member.in_info()?)))
+    Member::ALL.iter().filter_map(|member| Some((member.line().metric?.name, member.line().info?)))
 }
 
 /// Runs a build below its limit and at it, in both probe modes, and adds what was found.

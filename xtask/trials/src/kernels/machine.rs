@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::podman::libraries_of;
-use evictscope_testkit::{process, workspace};
+use evictscope_testkit::process;
 
 /// How many lines of a console tell why a machine failed.
 const LAST_LINES: usize = 15;
@@ -35,7 +35,7 @@ impl Machine {
             let found = process::answer_of(Command::new("find").arg(packages).args(["-type", "f", "-path", path]))?;
             Ok(found.lines().next().with_context(|| format!("{} has no {path}", packages.display()))?.into())
         };
-        let root = workspace::target_folder("matrix")?.join(format!("{name}.root"));
+        let root = crate::directory()?.join(format!("{name}.root"));
         if root.exists() {
             fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
         }

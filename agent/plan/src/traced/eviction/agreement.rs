@@ -113,7 +113,7 @@ fn at_point(
         .into_iter()
         .find(|other| compare(execution, state, location, goal.value(*other)) == Some(true))
         .map_or("something else", variable_name);
-    Verdict::Different(Reason::Disagreement(format!(
+    Verdict::Different(Reason::Sentence(format!(
         "at {address:#x} DWARF says that it is {location}, but according to the data flow that is {held}"
     )))
 }

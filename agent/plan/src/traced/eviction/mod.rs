@@ -19,7 +19,7 @@ use super::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Method, Reason};
 use crate::members;
 use crate::names::Texts;
-use crate::plan::{EvictionPlan, FunctionPlan, QuantityPlan, TracedFunction};
+use crate::plan::{FunctionPlan, QuantityPlan, TracedFunction};
 
 mod agreement;
 mod called;
@@ -53,11 +53,11 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     let goal = find_goal(analysis, &mut execution).map_err(|why| analysis.miss(Item::Inner(kind), why)).ok();
     analysis.evidence.counted = counted_in_loops(&mut execution);
     analysis.evidence.pool = pool(&mut execution);
-    let mut planned = EvictionPlan::default();
+    let mut quantities = Vec::new();
     if let Some(goal) = goal {
-        if let Some((site, quantities)) = goal_site(analysis, kind, &mut execution, &goal) {
+        if let Some((site, found)) = goal_site(analysis, kind, &mut execution, &goal) {
             function.span.inner.push(site);
-            planned.quantities = quantities;
+            quantities = found;
         }
         let calls = Calls {
             block: goal.over_block,
@@ -69,7 +69,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         let results = results(&mut execution);
         function.span.exits = analysis.exits(kind, &mut execution, calls, results);
     }
-    function.plan = FunctionPlan::Eviction(planned);
+    function.plan = FunctionPlan::Eviction(quantities);
     Some(function)
 }
 
@@ -86,10 +86,10 @@ fn results(execution: &mut Execution<'_>) -> &'static [u64] {
 /// Returns name and address of the function. If DWARF has it too, both must agree.
 fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), Reason> {
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
-    let (name, address) = eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Function)?;
+    let (name, address) = eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Sentence)?;
     analysis.read_debug_info(Asked { names: &NAMES, entry: Some(address) });
     match analysis.debug.eviction_function {
-        Some(other) if other.address != address => Err(Reason::Function(format!(
+        Some(other) if other.address != address => Err(Reason::Sentence(format!(
             "{name} is at {address:#x}, but DWARF has {} at {:#x}: debug information of another build",
             other.name, other.address
         ))),
@@ -181,7 +181,7 @@ pub fn eviction_call(
     texts: &Texts,
     policy: Option<FileAddress>,
 ) -> Result<(&'static str, FileAddress), String> {
-    let named = NAMES.iter().find_map(|name| Some((*name, image.function(name)?.address)));
+    let named = NAMES.iter().find_map(|name| Some((*name, image.symbols.function(name)?.address)));
     let mentioned = if texts.has(TEXT) { Some(by_text(image, texts, policy)) } else { None };
     match (named, mentioned) {
         (None, None) => {

@@ -28,18 +28,16 @@ const MAX_FUNCTIONS: usize = 8;
 /// The most functions called by one function that are looked into.
 const MAX_CALLEES: usize = 64;
 
-/// A function that a cycle may be.
-struct CycleCandidate {
-    address: FileAddress,
-    /// The registers that hold the type when it is called.
-    type_registers: Vec<usize>,
+/// A function that a cycle may be, or that is one of its two jobs.
+pub struct CycleFunction {
+    pub address: FileAddress,
+    /// The numbers of the registers that hold the type when it is called, as far as they are known.
+    pub type_registers: Vec<usize>,
 }
 
 /// The expire cycle.
 pub struct FoundCycle {
-    pub address: FileAddress,
-    /// The numbers of the registers that hold the type when it is called, as far as they are known.
-    pub type_registers: Vec<usize>,
+    pub function: CycleFunction,
     /// Whether it is a job of a cycle: for keys, or for fields of hashes.
     pub is_job: bool,
     /// The number of the register that then tells which job it is, if that is known: 0 for keys, 1 for fields of
@@ -48,14 +46,7 @@ pub struct FoundCycle {
     /// The calls of its jobs. Empty if it does its work itself.
     pub jobs: Vec<JobCall>,
     /// The functions that they call, if there are two.
-    pub job_functions: Option<[JobFunction; 2]>,
-}
-
-/// A function that is one of the two jobs.
-pub struct JobFunction {
-    pub address: FileAddress,
-    /// The numbers of the registers that hold the type when it is called, as far as they are known.
-    pub type_registers: Vec<usize>,
+    pub job_functions: Option<[CycleFunction; 2]>,
 }
 
 pub struct JobCall {
@@ -67,12 +58,12 @@ pub struct JobCall {
 /// Finds the expire cycle. Fails if it is not certain which function it is, or if symbol and
 /// text contradict each other.
 pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<FoundCycle, String> {
-    let named = image.function(NAME).map(|symbol| symbol.address);
+    let named = image.symbols.function(NAME).map(|symbol| symbol.address);
     let mentioned = if texts.has(TEXT) { texts.functions(image, TEXT) } else { Vec::new() };
     if mentioned.len() > MAX_FUNCTIONS {
         return Err(format!("{} functions mention the text \"{TEXT}\"", mentioned.len()));
     }
-    let candidate = |address| CycleCandidate { address, type_registers: vec![ARGUMENTS[0]] };
+    let candidate = |address| CycleFunction { address, type_registers: vec![ARGUMENTS[0]] };
     let candidates = match named {
         None if !texts.has(TEXT) => {
             return Err(format!("no function called {NAME}, nor the text \"{TEXT}\": not a Redis server"));
@@ -108,7 +99,7 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<FoundCycle, Stri
 
 /// Returns the cycle that a function is, if it keeps the average, or calls functions that do. Fails if it
 /// does both: some jobs would not be seen.
-fn cycle(image: &Image<'_>, candidate: CycleCandidate) -> Result<Option<FoundCycle>, String> {
+fn cycle(image: &Image<'_>, candidate: CycleFunction) -> Result<Option<FoundCycle>, String> {
     let Ok(code) = FunctionCode::decode(image, candidate.address) else { return Ok(None) };
     let jobs = jobs(image, &code)?;
     let averages = !blocks(image, &code).is_empty();
@@ -118,27 +109,20 @@ fn cycle(image: &Image<'_>, candidate: CycleCandidate) -> Result<Option<FoundCyc
             candidate.address
         ));
     }
-    let job_functions = match jobs[..] {
+    let mut job_functions = match jobs[..] {
         [] => Vec::new(),
         _ => job_functions(&code, &candidate.type_registers, &jobs),
     };
-    if let [only] = job_functions.as_slice() {
-        let type_registers = only.type_registers.clone();
+    if job_functions.len() == 1
+        && let Some(function) = job_functions.pop()
+    {
         // `activeExpireCycleJob(jobType, cycleType, …)`, unless the compiler changed its arguments.
         let [job, of_type, ..] = ARGUMENTS;
-        let job_register = Some(job).filter(|_| type_registers.contains(&of_type));
-        return Ok(Some(FoundCycle {
-            address: only.address,
-            type_registers,
-            is_job: true,
-            job_register,
-            jobs: Vec::new(),
-            job_functions: None,
-        }));
+        let job_register = Some(job).filter(|_| function.type_registers.contains(&of_type));
+        return Ok(Some(FoundCycle { function, is_job: true, job_register, jobs: Vec::new(), job_functions: None }));
     }
     Ok((averages || !jobs.is_empty()).then_some(FoundCycle {
-        address: candidate.address,
-        type_registers: candidate.type_registers,
+        function: candidate,
         is_job: false,
         job_register: None,
         jobs,
@@ -148,15 +132,15 @@ fn cycle(image: &Image<'_>, candidate: CycleCandidate) -> Result<Option<FoundCyc
 
 /// Returns the functions of jobs, each with the registers that hold the type at all its calls. The type came in
 /// `registers`. The callee may save a register that is not an argument.
-fn job_functions(code: &FunctionCode, registers: &[usize], jobs: &[JobCall]) -> Vec<JobFunction> {
+fn job_functions(code: &FunctionCode, registers: &[usize], jobs: &[JobCall]) -> Vec<CycleFunction> {
     let mut by_type = ByType::run(code, registers);
-    let mut functions: Vec<JobFunction> = Vec::new();
+    let mut functions: Vec<CycleFunction> = Vec::new();
     for job in jobs {
         let holding = by_type.registers(job.call);
         let before = functions.iter_mut().find(|function| function.address == job.function);
         match before {
             Some(function) => function.type_registers.retain(|register| holding.contains(register)),
-            None => functions.push(JobFunction { address: job.function, type_registers: holding }),
+            None => functions.push(CycleFunction { address: job.function, type_registers: holding }),
         }
     }
     functions
@@ -192,11 +176,11 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<JobCall>, String> 
     Ok(jobs)
 }
 
-fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<CycleCandidate> {
+fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<CycleFunction> {
     let Ok(code) = FunctionCode::decode(image, function) else { return Vec::new() };
     let [first, ..] = ARGUMENTS;
     let mut by_type = ByType::run(&code, &[first]);
-    let mut found: Vec<CycleCandidate> = Vec::new();
+    let mut found: Vec<CycleFunction> = Vec::new();
     for (id, block) in code.blocks.entries() {
         if let Some(address) = block.tail_callee()
             && found.len() < MAX_FUNCTIONS
@@ -204,7 +188,7 @@ fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<CycleCandidate> {
         {
             let jump = block.instructions.len().saturating_sub(1);
             let holding = by_type.registers(id.instruction(jump));
-            found.push(CycleCandidate { address, type_registers: holding });
+            found.push(CycleFunction { address, type_registers: holding });
         }
     }
     found

@@ -11,7 +11,7 @@ use evictscope_machine::flow::{CutPoint, Execution, Operand, Quotient};
 use evictscope_machine::sites::{Calls, Site};
 use evictscope_model::{FileAddress, Member};
 
-use self::entry::JobFunction;
+use self::entry::CycleFunction;
 use self::start::{ByType, CycleWork};
 use super::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Reason};
@@ -39,9 +39,9 @@ const NO_KEYS: &str = "no register or stack slot is known to hold the number whe
 
 fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFunction> {
     let cycle = entry::expire_cycle(analysis.image, analysis.texts)
-        .map_err(|why| analysis.miss(Item::Function(kind), Reason::Function(why)))
+        .map_err(|why| analysis.miss(Item::Function(kind), Reason::Sentence(why)))
         .ok()?;
-    let (mut function, code) = analysis.begin(kind, entry::NAME, cycle.address)?;
+    let (mut function, code) = analysis.begin(kind, entry::NAME, cycle.function.address)?;
     let missed = analysis.not_found.len();
     let apart = cycle.job_functions.as_ref().and_then(|functions| jobs_apart(analysis, kind, functions));
     if let Some(parts) = apart {
@@ -54,7 +54,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         [] => entry::blocks(analysis.image, &code),
         jobs => jobs.iter().map(|job| job.call.block).collect(),
     };
-    let mut by_type = ByType::run(&code, &cycle.type_registers);
+    let mut by_type = ByType::run(&code, &cycle.function.type_registers);
     let jobs: Vec<FileAddress> = cycle.jobs.iter().map(|job| job.address).collect();
     let mut by_job = (cycle.job_register).map(|register| ByType::run(&code, &[register]));
     let work = CycleWork::before(&code, &ends);
@@ -63,19 +63,19 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_START));
         return Some(function);
     };
-    if start.cycle_type.is_none() {
+    if start.plan.cycle_type.is_none() {
         analysis.miss(Item::CycleType, Reason::Unrecognised(NO_TYPE));
     }
     // Both jobs are counted by type.
-    start.job = start.job.filter(|_| start.cycle_type.is_some());
-    let lost = match (cycle.is_job, &start.job) {
+    start.plan.job = start.plan.job.filter(|_| start.plan.cycle_type.is_some());
+    let lost = match (cycle.is_job, &start.plan.job) {
         _ if !jobs.is_empty() => Some(IN_JOBS),
         (true, None) => Some(NO_JOB),
         _ => None,
     };
     let ends = exits(analysis, kind, &code, work.calls(&start, &jobs), lost);
     let begin = Site::at(analysis.image, &start.instruction);
-    place(&mut function, [(begin.map(|site| (site, start.plan())), ends)]);
+    place(&mut function, [(begin.map(|site| (site, start.plan)), ends)]);
     Some(function)
 }
 
@@ -100,7 +100,11 @@ fn place(function: &mut TracedFunction, parts: impl IntoIterator<Item = Part>) {
 
 /// Plans the functions of the job for keys and of the job for fields of hashes, in this order. `None` if it is not
 /// certain which is which, or what either does.
-fn jobs_apart(analysis: &mut Analysis<'_, '_>, kind: FunctionKind, functions: &[JobFunction; 2]) -> Option<Vec<Part>> {
+fn jobs_apart(
+    analysis: &mut Analysis<'_, '_>,
+    kind: FunctionKind,
+    functions: &[CycleFunction; 2],
+) -> Option<Vec<Part>> {
     let image = analysis.image;
     let of_keys = analysis.in_info(Member::StatExpiredStalePerc)?;
     let mut jobs = Vec::new();
@@ -117,12 +121,12 @@ fn jobs_apart(analysis: &mut Analysis<'_, '_>, kind: FunctionKind, functions: &[
         let mut by_type = ByType::run(code, &of.type_registers);
         let work = CycleWork::before(code, ends);
         let mut start = work.start(code, ends, &[], &mut by_type, None)?;
-        start.job = Some(Operand::Constant(job));
+        start.plan.job = Some(Operand::Constant(job));
         let exits = exits(analysis, kind, code, work.calls(&start, &[]), None);
-        if start.cycle_type.is_none() || exits.is_empty() {
+        if start.plan.cycle_type.is_none() || exits.is_empty() {
             return None;
         }
-        planned.push((Some((Site::at(image, &start.instruction)?, start.plan())), exits));
+        planned.push((Some((Site::at(image, &start.instruction)?, start.plan)), exits));
     }
     Some(planned)
 }

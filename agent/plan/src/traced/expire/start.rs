@@ -19,16 +19,8 @@ use crate::plan::CycleStartPlan;
 pub struct StartSite {
     pub block: BlockId,
     pub instruction: Instruction,
-    /// What holds the type there.
-    pub cycle_type: Option<Operand>,
-    /// What tells there which job it is.
-    pub job: Option<Operand>,
-}
-
-impl StartSite {
-    pub fn plan(self) -> CycleStartPlan {
-        CycleStartPlan { cycle_type: self.cycle_type, job: self.job }
-    }
+    /// What is read there.
+    pub plan: CycleStartPlan,
 }
 
 /// The part of a function after the early returns.
@@ -104,8 +96,8 @@ impl CycleWork {
                 let cost = hit_cost(instruction);
                 let weight = (cycle_type.is_none(), job.is_none(), cost);
                 if found.as_ref().is_none_or(|(least, _)| weight < *least) {
-                    let start = StartSite { block, instruction: *instruction, cycle_type, job };
-                    found = Some((weight, start));
+                    let plan = CycleStartPlan { cycle_type, job };
+                    found = Some((weight, StartSite { block, instruction: *instruction, plan }));
                 }
                 if jobs.contains(&address(instruction)) {
                     break;
