@@ -5,12 +5,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use evictscope_host::{Executable, ExecutableId, mount_namespace, root_of};
 use evictscope_model::answers::UnwatchedReason;
 use evictscope_plan::ProbePlan;
+use parking_lot::Mutex;
 
 use super::answer::ContentHash;
 use super::{Failure, PlanRequest, Planned};
@@ -63,12 +64,12 @@ impl Planner {
             why: format!("cannot tell which files it sees: {error}"),
         })?;
         let seen = (executable.id(), namespace);
-        let answer = self.known().answer(seen);
+        let answer = self.0.known.lock().answer(seen);
         // Every thread whose server runs the same executable waits for the same answer.
-        let mut answer = lock(&answer);
+        let mut answer = answer.lock();
         match &*answer {
             Some(Ok(plan)) if let Some(plan) = plan.upgrade() => {
-                self.known().recent.keep(&plan, Instant::now());
+                self.0.known.lock().recent.keep(&plan, Instant::now());
                 return Ok(plan);
             }
             Some(Err(failure)) if failure.is_for_good => return Err(failure.clone()),
@@ -78,8 +79,8 @@ impl Planner {
         let planned = self.find_or_make(&subject, pid, namespace);
         *answer = Some(planned.as_ref().map(Arc::downgrade).map_err(Failure::clone));
         match &planned {
-            Ok(plan) => self.known().recent.keep(plan, Instant::now()),
-            Err(failure) if failure.is_for_good => self.known().refuse(seen),
+            Ok(plan) => self.0.known.lock().recent.keep(plan, Instant::now()),
+            Err(failure) if failure.is_for_good => self.0.known.lock().refuse(seen),
             Err(_) => {}
         }
         planned
@@ -88,7 +89,7 @@ impl Planner {
     fn find_or_make(&self, subject: &PlanRequest<'_>, pid: u32, namespace: u64) -> Result<Arc<ProbePlan>, Failure> {
         let identified = subject.identify()?;
         let among = identified.names.is_some().then_some(namespace);
-        let known = self.known().contents.get(&(identified.content, among)).and_then(Weak::upgrade);
+        let known = self.0.known.lock().contents.get(&(identified.content, among)).and_then(Weak::upgrade);
         if let Some(plan) = known {
             return Ok(plan);
         }
@@ -104,12 +105,8 @@ impl Planner {
             return Err(Failure { reason: UnwatchedReason::Executable, is_for_good: true, why });
         }
         let plan = Arc::new(plan);
-        self.known().contents.insert((content, among), Arc::downgrade(&plan));
+        self.0.known.lock().contents.insert((content, among), Arc::downgrade(&plan));
         Ok(plan)
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownPlans> {
-        lock(&self.0.known)
     }
 }
 
@@ -121,7 +118,7 @@ impl KnownPlans {
         self.executables.retain(|seen, answer| {
             // Another thread holds it only while waiting for it.
             Arc::strong_count(answer) > 1
-                || match &*lock(answer) {
+                || match &*answer.lock() {
                     Some(Ok(plan)) => plan.strong_count() > 0,
                     _ => refused.contains(seen),
                 }
@@ -135,11 +132,6 @@ impl KnownPlans {
         }
         self.refused.push_back(seen);
     }
-}
-
-/// Locks a value, which a panic elsewhere leaves as it was.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The things that were asked for last, the newest last.

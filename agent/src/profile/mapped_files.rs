@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use evictscope_host::{Executable, mount_namespace, root_of};
 use evictscope_model::{FileAddress, FileOffset, ProcessAddress};
 use evictscope_plan::CodeFile;
+use parking_lot::Mutex;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use rustix::fs::makedev;
 
@@ -155,7 +156,7 @@ impl Files {
         for map in code {
             let MMapPath::Path(path) = &map.pathname else { continue };
             let mapped = of.mapped(map);
-            match self.known().find(mapped, of) {
+            match self.known.lock().find(mapped, of) {
                 Some(file) => found.extend(file.map(|file| (mapped, file))),
                 None => drop(missing.insert(mapped, path.as_path())),
             }
@@ -178,15 +179,10 @@ impl Files {
         }
         for (mapped, file) in read {
             let file = file.map(Arc::new);
-            self.known().add(mapped, of, file.clone());
+            self.known.lock().add(mapped, of, file.clone());
             found.extend(file.map(|file| (mapped, file)));
         }
         found
-    }
-
-    /// Locks them: a panic elsewhere leaves them as they were.
-    fn known(&self) -> MutexGuard<'_, KnownFiles> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,12 +1,13 @@
 //! The thread of a server as the loop sees it: what came of its last attempt to attach, and when to try again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::anyhow;
 use evictscope_host::ServerProcess;
 use evictscope_model::answers::UnwatchedReason;
+use parking_lot::Mutex;
 
 use super::pace::RETRY_INTERVAL;
 use super::server::{ThreadOutcome, Watch};
@@ -36,7 +37,7 @@ impl ServerThread {
     /// Starts the thread of a server; `before` is the one that tried it last.
     pub fn start(watch: &Watch, process: ServerProcess, label: String, before: Option<Self>) -> Self {
         let is_logged = before.as_ref().is_some_and(|before| before.is_logged);
-        let first = before.map_or(Attempt::NotYet, |before| before.attempt().clone());
+        let first = before.map_or(Attempt::NotYet, |before| before.attempt.lock().clone());
         let mut server = Self {
             pid: process.identity.pid,
             name: process.name.clone(),
@@ -48,7 +49,7 @@ impl ServerThread {
         };
         let (watch, last) = (watch.clone(), server.attempt.clone());
         let tried = move |failed: Option<(UnwatchedReason, String)>| {
-            *lock(&last) = match failed {
+            *last.lock() = match failed {
                 Some((reason, why)) => Attempt::Failed(reason, why),
                 None => Attempt::Attached,
             };
@@ -60,7 +61,7 @@ impl ServerThread {
             Ok(thread) => server.thread = Some(thread),
             Err(error) => {
                 let why = format!("cannot start a thread for it: {error}");
-                *server.attempt() = Attempt::Failed(UnwatchedReason::Resources, why);
+                *server.attempt.lock() = Attempt::Failed(UnwatchedReason::Resources, why);
                 server.put_off();
             }
         }
@@ -68,12 +69,12 @@ impl ServerThread {
     }
 
     pub fn was_tried(&self) -> bool {
-        !matches!(*self.attempt(), Attempt::NotYet)
+        !matches!(*self.attempt.lock(), Attempt::NotYet)
     }
 
     /// Returns why that failed, if it did.
     pub fn failed(&self) -> Option<(UnwatchedReason, String)> {
-        match &*self.attempt() {
+        match &*self.attempt.lock() {
             Attempt::Failed(reason, why) => Some((*reason, why.clone())),
             Attempt::NotYet | Attempt::Attached => None,
         }
@@ -85,7 +86,7 @@ impl ServerThread {
 
     /// Returns whether it takes a place among the servers that wait for their first attempt.
     pub fn is_starting(&self) -> bool {
-        let waits = matches!(*self.attempt(), Attempt::NotYet | Attempt::Failed(UnwatchedReason::Resources, _));
+        let waits = matches!(*self.attempt.lock(), Attempt::NotYet | Attempt::Failed(UnwatchedReason::Resources, _));
         self.is_alive() && waits
     }
 
@@ -114,13 +115,4 @@ impl ServerThread {
             tracing::warn!(pid, server, "cannot watch this server: {why}");
         }
     }
-
-    fn attempt(&self) -> MutexGuard<'_, Attempt> {
-        lock(&self.attempt)
-    }
-}
-
-/// Locks it: a thread that panicked has left it as it was.
-fn lock(attempt: &Mutex<Attempt>) -> MutexGuard<'_, Attempt> {
-    attempt.lock().unwrap_or_else(PoisonError::into_inner)
 }

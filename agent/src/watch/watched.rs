@@ -1,6 +1,6 @@
 //! A server that probes are attached to, and the conclusions from each reading of it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evictscope_host::{ContainerName, MemoryError, ServerProcess};
@@ -12,8 +12,9 @@ use evictscope_telemetry::{
     Timeline, Withdrawal,
 };
 use evictscope_web::ExportedServer;
+use parking_lot::Mutex;
 
-use super::commands::{CommandReader, lock};
+use super::commands::CommandReader;
 use super::endings::Fate;
 use super::lookout::Lookout;
 use super::pace::Stop;
@@ -251,7 +252,7 @@ impl Watched {
     /// Keeps the reading for the timeline and for records, and logs the bursts that are now known to be over.
     fn record(&mut self, snapshot: &Snapshot, moment: &Moment, finished: &[Arc<Burst>]) {
         if let Some(timeline) = &self.timeline {
-            lock(timeline).take_in(moment);
+            timeline.lock().take_in(moment);
         }
         if let Some(cycle) = &self.cycle {
             let names = self.recorder.take_in(&Observation {
@@ -266,7 +267,7 @@ impl Watched {
                 self.log.burst(burst, record.as_ref());
             }
         }
-        let timeline = self.timeline.as_deref().map(lock);
+        let timeline = self.timeline.as_deref().map(Mutex::lock);
         self.recorder.answer(&self.probing.plan, timeline.as_deref());
     }
 
@@ -274,7 +275,7 @@ impl Watched {
     /// recorded.
     pub fn finish_records(&mut self, ended: Option<(Duration, Ending)>) {
         self.recorder.finish_profiles();
-        let timeline = self.timeline.as_deref().map(lock);
+        let timeline = self.timeline.as_deref().map(Mutex::lock);
         self.recorder.finish(&self.probing.plan, timeline.as_deref(), ended);
     }
 
@@ -307,7 +308,7 @@ impl Watched {
         {
             self.probing.withdraw_cycles(withdrawal);
             if let Some(timeline) = &self.timeline {
-                lock(timeline).forget_cycles();
+                timeline.lock().forget_cycles();
             }
             let lost = "What is measured of expire cycles is no longer exported; evictions are still exported";
             let part = "the probe plan of the expire cycle";

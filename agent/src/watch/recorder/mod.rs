@@ -6,7 +6,7 @@ mod occasions;
 mod profiles;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evictscope_host::ServerProcess;
@@ -20,12 +20,12 @@ use evictscope_telemetry::{
     WorstPeers, microseconds,
 };
 use evictscope_web::{Request, Requests, version};
+use parking_lot::Mutex;
 
 pub use self::occasions::Allowance;
 use self::occasions::{Occasions, Sight, WantedRecord};
 use self::profiles::Profiles;
 pub use self::profiles::Subject;
-use super::commands::lock;
 use crate::clock::{monotonic, since_1970};
 
 /// How many names of records are remembered: enough for all bursts that are listed.
@@ -246,8 +246,8 @@ impl Recorder {
             moments: timeline.moments(from, to, since_1970),
             slowest: kept.slow_calls.between(from, to, since_1970),
             latencies: kept.latencies.between(from, to, since_1970),
-            commands: (kept.commands.as_deref())
-                .map_or_else(Vec::new, |commands| lock(commands).between(from, to, since_1970)),
+            commands: (kept.commands.as_ref())
+                .map_or_else(Vec::new, |commands| commands.lock().between(from, to, since_1970)),
             peers: (kept.peers.between(from, to).into_iter())
                 .map(|(at, seen)| RecordedPeers { unix_us: dated(at), seen: seen.clone() })
                 .collect(),
