@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::pace::RETRY_INTERVAL;
 use super::server::{ThreadOutcome, Watch};
+use crate::planning::Failure;
 
 pub struct ServerThread {
     pid: u32,
@@ -30,7 +31,7 @@ pub struct ServerThread {
 enum Attempt {
     NotYet,
     Attached,
-    Failed(UnwatchedReason, String),
+    Failed(Failure),
 }
 
 impl ServerThread {
@@ -48,12 +49,7 @@ impl ServerThread {
             is_logged,
         };
         let (watch, last) = (watch.clone(), server.attempt.clone());
-        let tried = move |failed: Option<(UnwatchedReason, String)>| {
-            *last.lock() = match failed {
-                Some((reason, why)) => Attempt::Failed(reason, why),
-                None => Attempt::Attached,
-            };
-        };
+        let tried = move |failed: Option<Failure>| *last.lock() = failed.map_or(Attempt::Attached, Attempt::Failed);
         let thread = std::thread::Builder::new()
             .name(format!("server {label}"))
             .spawn(move || watch.watch(&process, &label, tried));
@@ -61,7 +57,8 @@ impl ServerThread {
             Ok(thread) => server.thread = Some(thread),
             Err(error) => {
                 let why = format!("cannot start a thread for it: {error}");
-                *server.attempt.lock() = Attempt::Failed(UnwatchedReason::Resources, why);
+                let failure = Failure { reason: UnwatchedReason::Resources, is_for_good: false, why };
+                *server.attempt.lock() = Attempt::Failed(failure);
                 server.put_off();
             }
         }
@@ -73,9 +70,9 @@ impl ServerThread {
     }
 
     /// Returns why that failed, if it did.
-    pub fn failed(&self) -> Option<(UnwatchedReason, String)> {
+    pub fn failed(&self) -> Option<Failure> {
         match &*self.attempt.lock() {
-            Attempt::Failed(reason, why) => Some((*reason, why.clone())),
+            Attempt::Failed(failure) => Some(failure.clone()),
             Attempt::NotYet | Attempt::Attached => None,
         }
     }
@@ -86,8 +83,8 @@ impl ServerThread {
 
     /// Returns whether it takes a place among the servers that wait for their first attempt.
     pub fn is_starting(&self) -> bool {
-        let waits = matches!(*self.attempt.lock(), Attempt::NotYet | Attempt::Failed(UnwatchedReason::Resources, _));
-        self.is_alive() && waits
+        let lacks_resources = |failure: Failure| failure.reason == UnwatchedReason::Resources;
+        self.is_alive() && (!self.was_tried() || self.failed().is_some_and(lacks_resources))
     }
 
     /// Returns whether it is time to try it again.
@@ -108,7 +105,7 @@ impl ServerThread {
     /// Has it tried again later. Logs that once.
     pub fn put_off(&mut self) {
         self.again = Some(Instant::now() + RETRY_INTERVAL);
-        if let Some((_, why)) = self.failed()
+        if let Some(Failure { why, .. }) = self.failed()
             && !std::mem::replace(&mut self.is_logged, true)
         {
             let (pid, server) = (self.pid, &self.label);
