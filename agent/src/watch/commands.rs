@@ -59,11 +59,10 @@ impl CommandReader {
                 }
             }
         }
-        let offset = |offset: u64| offset as usize;
         Some(Self {
             entries: entries.len(),
             offsets: [Some(found.calls), Some(found.microseconds), found.rejected, found.failed]
-                .map(|at| at.map(offset)),
+                .map(|at| at.map(|at| at as usize)),
             log: Arc::new(Mutex::new(CommandLog::new(found.entries().map(|(name, _)| name.to_owned()).collect()))),
             is_wrong: false,
             read: None,

@@ -173,9 +173,6 @@ impl Watched {
         let read = (self.reader).read(&self.probing.attachment, may_be_calm)?;
         let Some((mut snapshot, failed)) = read else { return Ok(false) };
         snapshot.look = self.sockets.look(&snapshot, is_pressing);
-        if may_be_calm && (self.cycle.as_ref()).is_some_and(|cycle| cycle.margins.needs_keys()) {
-            snapshot.keys = self.reader.count_keys(snapshot.at);
-        }
         self.log.read(failed.map(|error| error.to_string()));
         snapshot.spent_ns = self.probing.spend(&snapshot, self.recorder.spent_ns());
         self.take_in(&snapshot);
