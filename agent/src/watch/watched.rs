@@ -20,7 +20,7 @@ use super::lookout::Lookout;
 use super::pace::Stop;
 use super::probing::Probing;
 use super::reading::{ServerReader, Sockets};
-use super::recorder::{Observation, Recorder, Subject, Surroundings};
+use super::recorder::{Recorder, Subject, Surroundings};
 use super::server_log::ServerLog;
 use crate::clock::{monotonic, since_1970};
 
@@ -152,7 +152,7 @@ impl Watched {
         let (sites, breakpoints) = (attachment.sites(), attachment.foreign_breakpoints());
         let plan = &self.probing.plan;
         (self.log).attached(plan, sites, self.probing.mode, breakpoints);
-        if self.probing.is_auto() && plan.member(Member::StatNumcommands).is_none() {
+        if self.probing.auto.is_some() && plan.member(Member::StatNumcommands).is_none() {
             self.log.stays_out_of_every_call();
         }
     }
@@ -252,14 +252,8 @@ impl Watched {
             timeline.lock().take_in(moment);
         }
         if let Some(cycle) = &self.cycle {
-            let names = self.recorder.take_in(&Observation {
-                snapshot,
-                moment,
-                state: &self.state,
-                cycle,
-                finished,
-                overhead: self.probing.overhead_ratio(),
-            });
+            let (is_open, overhead) = (cycle.has_open_burst(), self.probing.overhead_ratio());
+            let names = self.recorder.take_in(snapshot, moment, &self.state, is_open, finished, overhead);
             for (burst, record) in finished.iter().zip(&names) {
                 self.log.burst(burst, record.as_ref());
             }
@@ -289,7 +283,7 @@ impl Watched {
                 self.recorder.withdraw();
             }
             if withdrawal.broken == BrokenInvariant::NotRun {
-                self.probing.withdraw_cycles(withdrawal);
+                self.probing.cycles_withdrawn = Some(withdrawal);
                 self.log.not_run(&withdrawal);
                 return;
             }
@@ -303,7 +297,7 @@ impl Watched {
             && let Some(withdrawal) = Withdrawal::of_cycles(&self.state)
             && !(are_members_wrong && withdrawal.broken.rests_on_members())
         {
-            self.probing.withdraw_cycles(withdrawal);
+            self.probing.cycles_withdrawn = Some(withdrawal);
             if let Some(timeline) = &self.timeline {
                 timeline.lock().forget_cycles();
             }
