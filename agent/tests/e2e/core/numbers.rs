@@ -8,50 +8,8 @@ use std::path::Path;
 use anyhow::ensure;
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::Redis;
-use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::servers::{REDIS, on_each};
-use evictscope_testkit::wait::{until, until_true};
-
-/// Returns whether `left` is within 2 % of `right`.
-fn close(left: f64, right: f64) -> bool {
-    (left - right).abs() <= 0.02 * right.abs()
-}
-
-#[test]
-#[ignore = "needs root and BPF"]
-fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
-    let redis = Redis::private(&[])?;
-    let agent = Agent::watching(&redis, &[])?;
-    redis.write_keys(50_000)?;
-    let clients: Vec<TcpStream> =
-        (0..500).map(|_| TcpStream::connect(("127.0.0.1", redis.port()))).collect::<Result<_, _>>()?;
-    // The cron visits some clients in each of its rounds, and makes their buffers smaller.
-    let normal = [("class", "normal")];
-    let scrape = until("both say the same of memory and of 500 clients", || {
-        let scrape = agent.settled_reading(&redis)?;
-        let seen = scrape.sum("evictscope_client_buffers_bytes", &normal)?;
-        let by_info = redis.info("mem_clients_normal")?;
-        let used = scrape.sum("evictscope_used_memory_bytes", &[])?;
-        let is_same = close(seen, by_info) && close(used, redis.info("used_memory")?);
-        Ok((by_info > 500_000.0 && is_same).then_some(scrape))
-    })?;
-    let buffers = scrape.sum("evictscope_client_buffers_bytes", &[])?;
-    let peak = scrape.sum("evictscope_client_buffers_peak_bytes", &[])?;
-    ensure!(peak >= buffers, "peak {peak} below {buffers}");
-    let samples = scrape.count("evictscope_client_buffers_sample_bytes", &[])?;
-    ensure!(samples > 1.0, "{samples} samples of client buffers");
-    let commands = scrape.sum("evictscope_commands_processed_total", &[])?;
-    ensure!(commands >= 50_000.0, "{commands} commands");
-    drop(clients);
-
-    let maxmemory = |scrape: Scrape| scrape.sum("evictscope_maxmemory_bytes", &[]);
-    let limit = maxmemory(scrape)?;
-    ensure!(limit == f64::from(64 << 20), "maxmemory: {limit}");
-    redis.config_set("maxmemory", "100mb")?;
-    let limit = maxmemory(agent.settled_reading(&redis)?)?;
-    ensure!(limit == f64::from(100 << 20), "after CONFIG SET: {limit}");
-    Ok(())
-}
+use evictscope_testkit::wait::until_true;
 
 #[test]
 #[ignore = "needs root and BPF"]
@@ -180,25 +138,13 @@ fn evicting_calls(program: &Path) -> anyhow::Result<()> {
 fn every_call(program: &Path) -> anyhow::Result<()> {
     let redis = Redis::private_of(program, &["--maxmemory-eviction-tenacity", "100"])?;
     let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
-    let settled = || agent.settled_reading(&redis);
-    let before = settled()?;
-    let commands = redis.info("total_commands_processed")?;
-    redis.write_keys(200_000)?;
-    // An INFO does not count itself. The first of these two is in the difference, and the second in the calls.
-    let commands = redis.info("total_commands_processed")? - commands + 1.0;
-    let after = settled()?;
-
-    let grown = |metric: &str| anyhow::Ok(after.sum(metric, &[])? - before.sum(metric, &[])?);
-    let calls = grown("evictscope_eviction_calls_total")?;
-    let kind = |kind| after.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
-    let (noop, evicting) = (kind("noop")?, kind("evicting")?);
-    println!("{commands} commands, {calls} calls: {noop} no-op, {evicting} evicting");
-    ensure!(commands >= 200_000.0 && noop > 10_000.0 && evicting > 10_000.0, "not the load that was meant");
-    ensure!(calls == commands, "{calls} calls, {commands} commands");
-    let seen = grown("evictscope_commands_processed_total")?;
-    ensure!(seen == commands, "{seen} commands, INFO says {commands}");
-    let noops = [("kind", "noop")];
-    let timed = after.count("evictscope_eviction_call_duration_seconds", &noops)?;
+    count_right(&[&agent], &redis, 200_000)?;
+    let scrape = agent.settled_reading(&redis)?;
+    let calls = |kind| scrape.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
+    let (noop, evicting) = (calls("noop")?, calls("evicting")?);
+    println!("{noop} no-op calls, {evicting} evicting");
+    ensure!(noop > 10_000.0 && evicting > 10_000.0, "not the load that was meant");
+    let timed = scrape.count("evictscope_eviction_call_duration_seconds", &[("kind", "noop")])?;
     ensure!(timed == noop, "{timed} durations of {noop} no-op calls");
     Ok(())
 }
@@ -213,13 +159,17 @@ pub fn count_right(agents: &[&Agent], redis: &Redis, keys: u32) -> anyhow::Resul
         anyhow::Ok([sum("evictscope_evicted_keys_total")?, calls, sum("evictscope_commands_processed_total")?])
     };
     let before = agents.iter().map(all).collect::<anyhow::Result<Vec<_>>>()?;
-    let evicted = redis.info("evicted_keys")?;
+    let said = redis.all_info()?;
     redis.write_keys(keys)?;
-    let evicted = redis.info("evicted_keys")? - evicted;
+    let now = redis.all_info()?;
+    let grown = |field| anyhow::Ok(now.number(field)? - said.number(field)?);
+    // An INFO does not count itself. The first of the two is in the difference, and the second in the calls.
+    let (evicted, by_info) = (grown("evicted_keys")?, grown("total_commands_processed")? + 1.0);
     for (agent, before) in agents.iter().zip(before) {
         let after = all(agent)?;
         let [keys_seen, calls, commands] = [0, 1, 2].map(|index| after[index] - before[index]);
         ensure!(keys_seen == evicted, "{keys_seen} of {evicted} evicted keys");
+        ensure!(commands == by_info, "{commands} commands, INFO says {by_info}");
         ensure!(calls == commands, "{calls} calls, {commands} commands");
         ensure!(calls >= f64::from(keys), "{calls} calls for {keys} keys");
     }
