@@ -3,7 +3,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::path::Path;
 
 use anyhow::ensure;
 use evictscope_testkit::agent::Agent;
@@ -88,46 +87,38 @@ fn the_buffer_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks that at least 100,000 calls are counted once everywhere, and that every goal is right.
 #[test]
 #[ignore = "needs root and BPF"]
 fn evicting_calls_are_counted_once_on_every_server() -> anyhow::Result<()> {
-    on_each(&REDIS, evicting_calls)
-}
+    on_each(&REDIS, |program| {
+        let redis = Redis::private_of(program, &[])?;
+        let agent = Agent::watching(&redis, &["--probe-mode", "evicting-only"])?;
+        redis.write_keys(400_000)?;
 
-#[test]
-#[ignore = "needs root and BPF"]
-fn each_command_makes_one_call_on_every_server() -> anyhow::Result<()> {
-    on_each(&REDIS, every_call)
-}
+        let scrape = agent.settled_reading(&redis)?;
+        let evicting = [("kind", "evicting")];
+        let calls = scrape.sum("evictscope_eviction_calls_total", &evicting)?;
+        ensure!(calls >= 100_000.0, "only {calls} evicting calls");
+        let goals = scrape.count("evictscope_mem_tofree_bytes", &[])?;
+        ensure!(goals == calls, "{goals} goals, {calls} calls");
+        let timed = scrape.count("evictscope_eviction_call_duration_seconds", &evicting)?;
+        ensure!(timed == calls, "{timed} durations, {calls} calls");
+        // Each of them is checked, and anything wrong would have a series.
+        for nothing in ["evictscope_plan_withdrawn", "evictscope_read_faults_total"] {
+            let wrong = scrape.by_label(nothing, "reason");
+            ensure!(wrong.is_empty(), "{nothing}: {wrong:?}");
+        }
+        let results = scrape.by_label("evictscope_eviction_calls_total", "result");
+        ensure!(!results.contains_key("unknown"), "results that are not known: {results:?}");
+        println!("{calls} evicting calls, no mismatch");
 
-/// Checks that at least 100,000 calls are counted once everywhere, and that every goal is right.
-fn evicting_calls(program: &Path) -> anyhow::Result<()> {
-    let redis = Redis::private_of(program, &[])?;
-    let agent = Agent::watching(&redis, &["--probe-mode", "evicting-only"])?;
-    redis.write_keys(400_000)?;
-
-    let scrape = agent.settled_reading(&redis)?;
-    let evicting = [("kind", "evicting")];
-    let calls = scrape.sum("evictscope_eviction_calls_total", &evicting)?;
-    ensure!(calls >= 100_000.0, "only {calls} evicting calls");
-    let goals = scrape.count("evictscope_mem_tofree_bytes", &[])?;
-    ensure!(goals == calls, "{goals} goals, {calls} calls");
-    let timed = scrape.count("evictscope_eviction_call_duration_seconds", &evicting)?;
-    ensure!(timed == calls, "{timed} durations, {calls} calls");
-    // Each of them is checked, and anything wrong would have a series.
-    for nothing in ["evictscope_plan_withdrawn", "evictscope_read_faults_total"] {
-        let wrong = scrape.by_label(nothing, "reason");
-        ensure!(wrong.is_empty(), "{nothing}: {wrong:?}");
-    }
-    let results = scrape.by_label("evictscope_eviction_calls_total", "result");
-    ensure!(!results.contains_key("unknown"), "results that are not known: {results:?}");
-    println!("{calls} evicting calls, no mismatch");
-
-    let evicted = redis.info("evicted_keys")?;
-    ensure!(evicted >= calls / 2.0, "{evicted} keys evicted in {calls} calls");
-    let seen = scrape.sum("evictscope_evicted_keys_total", &[])?;
-    ensure!(seen == evicted, "evicted keys: {seen}, INFO says {evicted}");
-    Ok(())
+        let evicted = redis.info("evicted_keys")?;
+        ensure!(evicted >= calls / 2.0, "{evicted} keys evicted in {calls} calls");
+        let seen = scrape.sum("evictscope_evicted_keys_total", &[])?;
+        ensure!(seen == evicted, "evicted keys: {seen}, INFO says {evicted}");
+        Ok(())
+    })
 }
 
 /// Checks that in every-call mode each command makes one call.
@@ -135,18 +126,22 @@ fn evicting_calls(program: &Path) -> anyhow::Result<()> {
 /// `evictionTimeProc` makes calls without a command: after a call that stopped at its time limit (result `running`), or
 /// after `CONFIG SET maxmemory` below the used memory. With `maxmemory-eviction-tenacity 100` there is no time limit,
 /// and it makes none.
-fn every_call(program: &Path) -> anyhow::Result<()> {
-    let redis = Redis::private_of(program, &["--maxmemory-eviction-tenacity", "100"])?;
-    let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
-    count_right(&[&agent], &redis, 200_000)?;
-    let scrape = agent.settled_reading(&redis)?;
-    let calls = |kind| scrape.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
-    let (noop, evicting) = (calls("noop")?, calls("evicting")?);
-    println!("{noop} no-op calls, {evicting} evicting");
-    ensure!(noop > 10_000.0 && evicting > 10_000.0, "not the load that was meant");
-    let timed = scrape.count("evictscope_eviction_call_duration_seconds", &[("kind", "noop")])?;
-    ensure!(timed == noop, "{timed} durations of {noop} no-op calls");
-    Ok(())
+#[test]
+#[ignore = "needs root and BPF"]
+fn each_command_makes_one_call_on_every_server() -> anyhow::Result<()> {
+    on_each(&REDIS, |program| {
+        let redis = Redis::private_of(program, &["--maxmemory-eviction-tenacity", "100"])?;
+        let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
+        count_right(&[&agent], &redis, 200_000)?;
+        let scrape = agent.settled_reading(&redis)?;
+        let calls = |kind| scrape.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
+        let (noop, evicting) = (calls("noop")?, calls("evicting")?);
+        println!("{noop} no-op calls, {evicting} evicting");
+        ensure!(noop > 10_000.0 && evicting > 10_000.0, "not the load that was meant");
+        let timed = scrape.count("evictscope_eviction_call_duration_seconds", &[("kind", "noop")])?;
+        ensure!(timed == noop, "{timed} durations of {noop} no-op calls");
+        Ok(())
+    })
 }
 
 /// Fails if an agent in every-call mode does not count exactly what a server does until it has written `keys` keys. Its

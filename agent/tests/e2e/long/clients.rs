@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{STATE_DIRECTORY, evictscope};
 use evictscope_testkit::loopback::port_for_later;
-use evictscope_testkit::process::Owned;
+use evictscope_testkit::process::{self, Owned};
 use evictscope_testkit::redis::{self, Redis};
 use evictscope_testkit::wait::until;
 use procfs::process::Process;
@@ -78,16 +78,10 @@ impl Agent {
     }
 
     fn get_within(&self, limit: Duration, path: &str) -> anyhow::Result<String> {
-        let output = Command::new("curl")
-            .args(["--silent", "--show-error", "--fail", "--insecure"])
-            .args(["--user", "alice:secret"])
-            .args(["--max-time", &limit.as_secs_f64().to_string()])
-            .arg(format!("{}://127.0.0.1:{}{path}", self.scheme, self.port))
-            .output()
-            .context("cannot run curl; `apt-get install curl`")?;
-        let why = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{path}: {why}");
-        Ok(String::from_utf8(output.stdout)?)
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--fail", "--insecure", "--user", "alice:secret"]);
+        curl.args(["--max-time", &limit.as_secs_f64().to_string()]);
+        process::answer_of(curl.arg(format!("{}://127.0.0.1:{}{path}", self.scheme, self.port)))
     }
 
     /// Connects, and sends this, unless the connection is closed already.
