@@ -100,7 +100,7 @@ impl MemoryParts {
     }
 
     #[cfg(test)]
-    pub fn of_keys(keys: u64) -> Self {
+    pub(crate) fn of_keys(keys: u64) -> Self {
         Self { keys: Some(keys), ..Self::default() }
     }
 
