@@ -4,9 +4,9 @@
 //! So a step of the wall clock moves all that is shown, together. A record keeps the dates that it was written with.
 //! The monotonic clock does not go on while the host is suspended: what was before is then dated later by that time.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the time of the clock that the BPF programs use (`bpf_ktime_get_ns`).
@@ -35,7 +35,7 @@ pub fn since_1970() -> Duration {
         (at, unix) = (after, unix_time());
     }
     let now = unix.saturating_sub(at);
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = LAST.lock();
     if last.abs_diff(now) > TOLERANCE {
         *last = now;
     }

@@ -7,11 +7,11 @@
 use std::convert::Infallible;
 use std::io::{self, IsTerminal as _, Stdout, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use evictscope_host::printable;
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The longest line of the log: a pipe that can be written to takes as many bytes at once (`PIPE_BUF`).
@@ -66,7 +66,7 @@ fn write(bytes: &[u8]) -> io::Result<()> {
 /// Says something in one line on stderr.
 pub fn note(text: &str) {
     static LOST: Mutex<u64> = Mutex::new(0);
-    let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lost = LOST.lock();
     #[expect(clippy::disallowed_methods, reason = "the only place that takes it")]
     let mut stderr = io::stderr();
     let before = match *lost {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use evictscope_host::printable;
 use evictscope_records::text::count;
+use jiff::SignedDuration;
 
 /// Returns the text in lines of at most `width`, broken between words. Only a word longer than a line is cut.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
@@ -94,12 +95,9 @@ pub fn table(rows: &[Vec<String>]) -> String {
 }
 
 pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
-    let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-    let parsed = units.into_iter().find_map(|(unit, seconds)| {
-        let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
-        Some(number * seconds)
-    });
-    (parsed.filter(|seconds| (1e-6..=60.0).contains(seconds)).map(Duration::from_secs_f64))
+    let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
+    parsed
+        .filter(|duration| (Duration::from_micros(1)..=Duration::from_secs(60)).contains(duration))
         .ok_or("not a duration from 1us to 60s: write 100us or 1ms, for example")
 }
 

@@ -57,6 +57,7 @@ impl Coverage {
 const ATTACH_ORDER: [Probe; 4] = [Probe::Exit, Probe::Enter, Probe::Return, Probe::Inner];
 
 /// A server to attach to.
+#[derive(Clone)]
 pub struct PlannedServer {
     /// Its process id.
     pub pid: u32,

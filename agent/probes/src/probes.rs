@@ -1,14 +1,15 @@
 //! The loaded programs, the slots that servers have in their maps, and their log: aya-log's records, each with the
 //! process that it is about.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aya::Ebpf;
 use aya_log::EbpfLogger;
 use evictscope_abi::MAX_SERVERS;
 use log::{Log, Metadata, Record};
+use parking_lot::{Condvar, Mutex};
 
 use super::error::ProbeError;
 use super::keeper::LinkKeeper;
@@ -83,28 +84,23 @@ impl Probes {
     /// Waits until every probe is off, and lets no more be attached. Then waits for the threads of servers. Fails if
     /// one of those threads has not ended after a minute: it hangs.
     pub fn finish(&self) -> Result<(), ProbeError> {
-        self.slots().is_closed = true;
+        self.slots.lock().is_closed = true;
         self.programs.keeper.end();
         let is_used = |slots: &mut Slots| slots.free.len() < MAX_SERVERS as usize;
-        let waited = self.given_back.wait_timeout_while(self.slots(), PATIENCE, is_used);
-        let (slots, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock();
+        let timeout = self.given_back.wait_while_for(&mut slots, is_used, PATIENCE);
         if timeout.timed_out() { Err(ProbeError::Stuck(MAX_SERVERS as usize - slots.free.len())) } else { Ok(()) }
-    }
-
-    fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns what the programs have reported since the last call.
     pub fn messages(&self) -> Vec<KernelMessage> {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.as_mut().map(KernelLog::messages).unwrap_or_default()
+        self.log.lock().as_mut().map(KernelLog::messages).unwrap_or_default()
     }
 }
 
 impl Slot {
     pub fn take(probes: &Arc<Probes>) -> Result<Self, ProbeError> {
-        let mut slots = probes.slots();
+        let mut slots = probes.slots.lock();
         if slots.is_closed {
             return Err(ProbeError::Ending);
         }
@@ -116,7 +112,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.probes.maps.switch_off(self.number);
-        self.probes.slots().free.push(self.number);
+        self.probes.slots.lock().free.push(self.number);
         self.probes.given_back.notify_all();
     }
 }

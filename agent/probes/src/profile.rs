@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aya::Ebpf;
@@ -12,8 +12,9 @@ use aya_obj::generated::perf_event_attr;
 use aya_obj::generated::perf_sw_ids::PERF_COUNT_SW_CPU_CLOCK;
 use aya_obj::generated::perf_type_id::PERF_TYPE_SOFTWARE;
 use evictscope_abi::{
-    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES, profile_slot,
+    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGES, profile_slot,
 };
+use parking_lot::Mutex;
 
 use super::bpf::{link_perf_event, perf_event, take_record};
 use super::error::ProbeError;
@@ -101,7 +102,7 @@ impl Sampler {
         let program = self.0.ebpf.program(PROGRAM);
         let program: &PerfEvent = program.ok_or(io::ErrorKind::NotFound)?.try_into().map_err(io::Error::other)?;
         let program = program.fd().map_err(io::Error::other)?;
-        let cookie = self.cookies().take().ok_or(io::ErrorKind::StorageFull)?;
+        let cookie = self.0.cookies.lock().take().ok_or(io::ErrorKind::StorageFull)?;
         let mut sampling = Sampling { sampler: self.clone(), cookie, attached: None };
         let counts = ProfileCounts { tgid: pid.into(), ..ProfileCounts::default() };
         self.0.counts.set(profile_slot(cookie), counts).map_err(io::Error::other)?;
@@ -113,7 +114,7 @@ impl Sampler {
 
     /// Calls `each` for each sample taken since the last time, in order, and drops it.
     pub fn drain(&self, mut each: impl FnMut(StackSample<'_>)) {
-        let mut samples = self.0.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = self.0.samples.lock();
         while let Some(item) = samples.next() {
             let Some(sample) = take_record::<ProfileSample>(&mut &item[..]) else { continue };
             let copied = usize::try_from(sample.pages).map_or(STACK_PAGES, |pages| pages.min(STACK_PAGES));
@@ -136,10 +137,6 @@ impl Sampler {
         let entry = self.0.counts.entry(profile_slot(cookie));
         // SAFETY: a valid entry, all integers, which the program writes whole.
         entry.map_or_else(|_| ProfileCounts::default(), |entry| unsafe { entry.read_volatile() })
-    }
-
-    fn cookies(&self) -> MutexGuard<'_, Cookies> {
-        self.0.cookies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -188,6 +185,6 @@ impl Sampling {
 impl Drop for Sampling {
     fn drop(&mut self) {
         self.stop();
-        self.sampler.cookies().used.retain(|used| *used != self.cookie);
+        self.sampler.0.cookies.lock().used.retain(|used| *used != self.cookie);
     }
 }

@@ -75,7 +75,7 @@ pub fn own_offsets<const N: usize>(addresses: [u64; N]) -> Result<[FileOffset; N
 
 /// Lets one test at a time probe this process: otherwise each would count the calls of the others.
 #[cfg(test)]
-pub fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+pub fn alone() -> parking_lot::MutexGuard<'static, ()> {
+    static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    ALONE.lock()
 }

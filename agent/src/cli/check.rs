@@ -21,7 +21,7 @@ use evictscope_records::{Store, StoreError, StoreLimits};
 use rustix::system::uname;
 
 use super::run::ConfigurationOptions;
-use crate::planning::Planner;
+use crate::planning::{Failure, Planner};
 use crate::watch::Settings;
 use crate::watch::loaded::{Loaded, to_attach};
 use crate::watch::prepared::Prepared;
@@ -228,8 +228,8 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
     let container = container(process).map(|name| format!(", container {name}")).unwrap_or_default();
     let what = format!("server {} (pid {pid}{container})", process.name);
     // Taking a probe off would take out what was left there.
-    let place = |prepared: &Prepared| match (&tried.kernel, breakpoints(pid, &prepared.executable)) {
-        (Some((probes, _)), Ok(left)) if left.is_empty() => placed(probes, prepared, pid),
+    let place = |prepared: &Prepared| match (&tried.kernel, breakpoints(pid, &prepared.server.exe)) {
+        (Some((probes, _)), Ok(left)) if left.is_empty() => placed(probes, prepared),
         _ => Ok(()),
     };
     let lower = Prepared::of_lower(process, &tried.planner);
@@ -243,11 +243,11 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
     let (mut prepared, trial) = match prepared {
         Ok(tried) => tried,
         Err(refusal) => {
-            return match refusal.why() {
-                Some((UnwatchedReason::Permission, why)) => {
+            return match refusal.0 {
+                Some(Failure { reason: UnwatchedReason::Permission, why, .. }) => {
                     checklist.fail(&what, &format!("will not be watched: {why}"))
                 }
-                Some((_, why)) => checklist.note(&what, &format!("will not be watched: {why}")),
+                Some(Failure { why, .. }) => checklist.note(&what, &format!("will not be watched: {why}")),
                 None => checklist.note(&what, "has just ended"),
             };
         }
@@ -262,7 +262,7 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
         lacks.push(format!("how long its clients wait cannot be seen: {error}"));
     }
     checklist.ok(&what, &seen(process, &prepared, lacks.is_empty()));
-    match breakpoints(pid, &prepared.executable) {
+    match breakpoints(pid, &prepared.server.exe) {
         Ok(left) if left.is_empty() => {}
         Ok(left) => lacks.push(format!(
             "{} breakpoints are in its code: of an agent that runs, of another tool, or left by one that was killed",
@@ -282,15 +282,15 @@ fn container(server: &ServerProcess) -> Option<String> {
 }
 
 /// Has the usual probes in a server for a moment.
-fn placed(probes: &Arc<Probes>, prepared: &Prepared, pid: u32) -> Result<(), ProbeError> {
+fn placed(probes: &Arc<Probes>, prepared: &Prepared) -> Result<(), ProbeError> {
     let usual = Coverage { eviction: Probed::Inner, cycles: true };
-    let mut attachment = Attachment::new(probes, prepared.server(pid))?;
+    let mut attachment = Attachment::new(probes, prepared.server.clone())?;
     attachment.set(usual, prepared.reader.words()).map(drop)
 }
 
 /// Describes how much of one server can be seen, if nothing but its plan `may` lack anything.
 fn seen(server: &ServerProcess, prepared: &Prepared, may: bool) -> String {
-    let plan = &prepared.plan;
+    let plan = &prepared.server.plan;
     let product = plan.identity.product.unwrap_or("unknown product");
     let version = plan.identity.version.as_deref().unwrap_or("of unknown version");
     let seen = match plan.not_found.as_slice() {

@@ -163,49 +163,7 @@ fn number(sample: &Sample) -> Option<f64> {
 pub mod tests {
     use super::*;
 
-    pub const TEXT: &str = "\
-# TYPE evictscope_build_info gauge
-evictscope_build_info{version=\"0.1.0\"} 1
-evictscope_phase{server=\"6379\",phase=\"not_saturated\"} 0
-evictscope_phase{server=\"6379\",phase=\"saturated\"} 1
-evictscope_probe_mode{server=\"6379\",mode=\"evicting-only\"} 0
-evictscope_probe_mode{server=\"6379\",mode=\"sampled\"} 1
-evictscope_observed_seconds_total{server=\"6379\",kind=\"evicting\"} 7.5
-evictscope_observed_seconds_total{server=\"6379\",kind=\"noop\"} 3
-# TYPE evictscope_commands_processed_total counter
-evictscope_commands_processed_total{server=\"6379\"} 5000
-# TYPE evictscope_eviction_call_duration_seconds histogram
-evictscope_eviction_call_duration_seconds_bucket{server=\"6379\",kind=\"evicting\",le=\"0.0005\"} 30
-evictscope_eviction_call_duration_seconds_bucket{server=\"6379\",kind=\"evicting\",le=\"+Inf\"} 40
-evictscope_eviction_call_duration_seconds_sum{server=\"6379\",kind=\"evicting\"} 0.5
-evictscope_eviction_call_duration_seconds_count{server=\"6379\",kind=\"evicting\"} 40
-evictscope_client_buffers_bytes{server=\"6379\",class=\"normal\"} 1000
-evictscope_client_buffers_bytes{server=\"6379\",class=\"replica\"} 24
-evictscope_used_memory_bytes{server=\"6380\"} 1e6
-evictscope_stall_seconds_total{server=\"6379\",cause=\"eviction\"} 2.5
-evictscope_stall_seconds_total{server=\"6379\",cause=\"expire\"} 9
-evictscope_requests_waited_total{server=\"6379\",over=\"0.1\"} 70
-evictscope_requests_waited_total{server=\"6379\",over=\"1\"} 12
-evictscope_client_wait_longest_seconds{server=\"6379\"} 2.25
-evictscope_clients_waiting{server=\"6379\"} 7
-evictscope_clients_connected{server=\"6379\"} 1200
-# TYPE evictscope_expire_cycle_duration_seconds histogram
-evictscope_expire_cycle_duration_seconds_bucket{server=\"6379\",type=\"slow\",le=\"+Inf\"} 20
-evictscope_expire_cycle_duration_seconds_sum{server=\"6379\",type=\"slow\"} 0.25
-evictscope_expire_cycle_duration_seconds_count{server=\"6379\",type=\"slow\"} 20
-evictscope_expire_cycle_duration_seconds_bucket{server=\"6379\",type=\"fast\",le=\"+Inf\"} 50
-evictscope_expire_cycle_duration_seconds_sum{server=\"6379\",type=\"fast\"} 0.5
-evictscope_expire_cycle_duration_seconds_count{server=\"6379\",type=\"fast\"} 50
-evictscope_expire_cycle_keys_sampled_total{server=\"6379\",type=\"slow\"} 400
-evictscope_expire_cycle_keys_sampled_total{server=\"6379\",type=\"fast\"} 1000
-evictscope_expire_cycle_time_limit_hits_total{server=\"6379\"} 6
-evictscope_expire_stale_ratio{server=\"6379\"} 0.375
-evictscope_eviction_call_longest_seconds{server=\"6379\"} 0.487
-evictscope_eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"ok\"} 37
-evictscope_eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"fail\"} 3
-evictscope_plan_withdrawn{server=\"6380\",reason=\"lost_exit\"} 1
-evictscope_plan_withdrawn{server=\"6380\",reason=\"expire_keys\"} 1
-";
+    pub const TEXT: &str = include_str!("testdata/metrics.txt");
 
     /// Returns what an agent exports for a server with these values.
     pub fn server(values: &[(Selector, f64)]) -> ServerReading {

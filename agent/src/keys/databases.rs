@@ -26,9 +26,8 @@ pub struct Databases {
     pub layout: &'static KeyspaceLayout,
     first: u64,
     count: u64,
-    /// Tables of keys in them, and keys, when they were found.
+    /// Tables of keys in them when they were found.
     tables: usize,
-    pub keys: u64,
 }
 
 impl Databases {
@@ -57,14 +56,13 @@ impl Databases {
         if first == 0 || !first.is_multiple_of(8) {
             return None;
         }
-        let mut databases = Self { layout, first, count: 0, tables: 0, keys: 0 };
+        let mut databases = Self { layout, first, count: 0, tables: 0 };
         for number in 0..MOST {
             let Some(address) = databases.address(memory, number) else { break };
             match databases.read(memory, number, address) {
                 Some(tables) => {
                     databases.count = number + 1;
                     databases.tables += tables.len();
-                    databases.keys += tables.iter().map(|keys| keys.all.used()).sum::<u64>();
                 }
                 None if address == 0 && databases.count > 0 => {}
                 None => break,
@@ -199,12 +197,11 @@ mod tests {
 
     use super::{Dict, KeyTables, Keys, Memory};
     use crate::keys::layout::REDIS_8_0;
+    use crate::keys::tests;
 
     /// Makes a table of `1 << exponent` places, and no second table.
     fn dict(exponent: u8) -> [u64; 7] {
-        let places = vec![0_u64; 1 << exponent].leak();
-        let exponents = u64::from_ne_bytes([0, 0, exponent, 255, 0, 0, 0, 0]);
-        [1, places.as_ptr() as u64, 0, 0, 0, u64::MAX, exponents]
+        *tests::dict(tests::at(vec![0_u64; 1 << exponent].leak()), 0, exponent)
     }
 
     #[test]

@@ -85,6 +85,7 @@ mod tests {
     use crate::keys::databases::Keys;
     use crate::keys::dict::Dict;
     use crate::keys::layout::REDIS_7_0;
+    use crate::keys::tests;
 
     #[test]
     fn the_share_of_expired_keys_is_that_of_the_tables() -> anyhow::Result<()> {
@@ -99,9 +100,8 @@ mod tests {
             first.as_ptr() as u64
         };
         let places: Vec<u64> = (0..4_096).map(|place| if place % 2 == 0 { key(place) } else { 0 }).collect();
-        let exponents = u64::from_ne_bytes([0, 0, 12, 255, 0, 0, 0, 0]);
-        let dict = [1, places.as_ptr() as u64, 0, 4_096, 0, u64::MAX, exponents];
-        let all = Dict::read(&memory, &REDIS_7_0, dict.as_ptr() as u64).context("no table")?;
+        let dict = tests::at(tests::dict(tests::at(&places), 4_096, 12));
+        let all = Dict::read(&memory, &REDIS_7_0, dict).context("no table")?;
         let expires = Dict::empty(&REDIS_7_0);
         let tables = KeyTables::new(vec![Keys { all, expires }]);
         let sample = draw(&memory, &REDIS_7_0, &tables);

@@ -4,8 +4,9 @@
 //! [`size`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`KeysSummary`]. Everything is
 //! read from the memory of a running server: what is inconsistent is left out and counted.
 //!
-//! Of a watched server, [`count`] counts the keys: how large they are shows what evicting them would take. [`expired`]
-//! samples those that have expired. Nothing else of this is exported: it is a question, not a metric.
+//! Of a watched server, the tables are a part of its memory, and their keys are counted: how large they are shows what
+//! evicting them would take. [`expired`] samples those that have expired. Nothing else of this is exported: it is a
+//! question, not a metric.
 
 mod databases;
 mod dict;
@@ -78,12 +79,6 @@ pub struct KeysArguments {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// Returns how many keys a server has in all databases. Its executable has `plan` and was loaded with `bias`. Returns
-/// `None` if the layout of its version is not known, or a table is about to change.
-pub fn count(memory: &Memory, plan: &ProbePlan, bias: u64) -> Option<u64> {
-    Some(Databases::find(memory, plan, bias).ok()?.keys)
 }
 
 /// Looks at random keys of a server. Fails if something is not there, and says what to do.

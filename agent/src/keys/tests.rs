@@ -11,12 +11,12 @@ use super::{ExpiredSampler, KeysArguments, Memory, Walk, sampler};
 
 /// A table of 7 words: its two arrays of places, how many entries each is said to have, and the exponents of their
 /// sizes.
-fn dict(places: u64, used: u64, exponent: u8) -> &'static [u64; 7] {
+pub fn dict(places: u64, used: u64, exponent: u8) -> &'static [u64; 7] {
     let exponents = u64::from_ne_bytes([0, 0, exponent, 255, 0, 0, 0, 0]);
     Box::leak(Box::new([1, places, 0, used, 0, u64::MAX, exponents]))
 }
 
-fn at<T>(words: &[T]) -> u64 {
+pub fn at<T>(words: &[T]) -> u64 {
     words.as_ptr() as u64
 }
 

@@ -3,23 +3,22 @@
 //! The plan, or why there is none, is kept for as long as a server runs the executable. The last plans are kept for
 //! longer: servers that live for seconds would else be planned for again and again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
 
 use evictscope_host::{Executable, ExecutableId, mount_namespace, root_of};
 use evictscope_model::answers::UnwatchedReason;
 use evictscope_plan::ProbePlan;
+use lru::LruCache;
+use parking_lot::Mutex;
 
 use super::answer::ContentHash;
 use super::{Failure, PlanRequest, Planned};
 
-/// How many executables without a plan are remembered.
-const REMEMBERED: usize = 64;
-/// How many plans are kept that nobody may use, and how long after they were last asked for.
-const KEPT: usize = 16;
-const KEPT_FOR: Duration = Duration::from_secs(3600);
+/// How many executables without a plan are remembered, and of how many the plan is kept even if nobody uses it.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// A plan, or why there is none; `None` until there is an answer.
 type Answer = Arc<Mutex<Option<Result<Weak<ProbePlan>, Failure>>>>;
@@ -38,20 +37,26 @@ struct Plans {
 }
 
 /// The plans made so far.
-#[derive(Default)]
 struct KnownPlans {
     executables: HashMap<Seen, Answer>,
     /// A copy of a file, as containers have them, shares its plan; if it needs a debug file, only within its namespace.
     contents: HashMap<(ContentHash, Option<u64>), Weak<ProbePlan>>,
-    /// Executables without a plan, the newest last.
-    refused: VecDeque<Seen>,
-    recent: Recent<ProbePlan>,
+    /// Executables without a plan.
+    refused: LruCache<Seen, ()>,
+    /// The plans that were asked for last.
+    recent: LruCache<Seen, Arc<ProbePlan>>,
 }
 
 impl Planner {
     /// Begins with no plans. Debug files are looked for in `debug_dirs` first.
     pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
-        Self(Arc::new(Plans { debug_dirs, known: Mutex::default() }))
+        let known = KnownPlans {
+            executables: HashMap::new(),
+            contents: HashMap::new(),
+            refused: LruCache::new(REMEMBERED),
+            recent: LruCache::new(REMEMBERED),
+        };
+        Self(Arc::new(Plans { debug_dirs, known: Mutex::new(known) }))
     }
 
     /// Returns the plan of an executable that process `pid` runs and calls `exe`. Waits for other plans only if it was
@@ -63,12 +68,12 @@ impl Planner {
             why: format!("cannot tell which files it sees: {error}"),
         })?;
         let seen = (executable.id(), namespace);
-        let answer = self.known().answer(seen);
+        let answer = self.0.known.lock().answer(seen);
         // Every thread whose server runs the same executable waits for the same answer.
-        let mut answer = lock(&answer);
+        let mut answer = answer.lock();
         match &*answer {
             Some(Ok(plan)) if let Some(plan) = plan.upgrade() => {
-                self.known().recent.keep(&plan, Instant::now());
+                self.0.known.lock().recent.put(seen, plan.clone());
                 return Ok(plan);
             }
             Some(Err(failure)) if failure.is_for_good => return Err(failure.clone()),
@@ -78,8 +83,12 @@ impl Planner {
         let planned = self.find_or_make(&subject, pid, namespace);
         *answer = Some(planned.as_ref().map(Arc::downgrade).map_err(Failure::clone));
         match &planned {
-            Ok(plan) => self.known().recent.keep(plan, Instant::now()),
-            Err(failure) if failure.is_for_good => self.known().refuse(seen),
+            Ok(plan) => {
+                self.0.known.lock().recent.put(seen, plan.clone());
+            }
+            Err(failure) if failure.is_for_good => {
+                self.0.known.lock().refused.put(seen, ());
+            }
             Err(_) => {}
         }
         planned
@@ -88,7 +97,7 @@ impl Planner {
     fn find_or_make(&self, subject: &PlanRequest<'_>, pid: u32, namespace: u64) -> Result<Arc<ProbePlan>, Failure> {
         let identified = subject.identify()?;
         let among = identified.names.is_some().then_some(namespace);
-        let known = self.known().contents.get(&(identified.content, among)).and_then(Weak::upgrade);
+        let known = self.0.known.lock().contents.get(&(identified.content, among)).and_then(Weak::upgrade);
         if let Some(plan) = known {
             return Ok(plan);
         }
@@ -104,12 +113,8 @@ impl Planner {
             return Err(Failure { reason: UnwatchedReason::Executable, is_for_good: true, why });
         }
         let plan = Arc::new(plan);
-        self.known().contents.insert((content, among), Arc::downgrade(&plan));
+        self.0.known.lock().contents.insert((content, among), Arc::downgrade(&plan));
         Ok(plan)
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownPlans> {
-        lock(&self.0.known)
     }
 }
 
@@ -121,65 +126,11 @@ impl KnownPlans {
         self.executables.retain(|seen, answer| {
             // Another thread holds it only while waiting for it.
             Arc::strong_count(answer) > 1
-                || match &*lock(answer) {
+                || match &*answer.lock() {
                     Some(Ok(plan)) => plan.strong_count() > 0,
                     _ => refused.contains(seen),
                 }
         });
         self.executables.entry(seen).or_default().clone()
-    }
-
-    fn refuse(&mut self, seen: Seen) {
-        if self.refused.len() == REMEMBERED {
-            self.refused.pop_front();
-        }
-        self.refused.push_back(seen);
-    }
-}
-
-/// Locks a value, which a panic elsewhere leaves as it was.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The things that were asked for last, the newest last.
-struct Recent<T>(VecDeque<(Instant, Arc<T>)>);
-
-impl<T> Default for Recent<T> {
-    fn default() -> Self {
-        Self(VecDeque::new())
-    }
-}
-
-impl<T> Recent<T> {
-    fn keep(&mut self, thing: &Arc<T>, now: Instant) {
-        self.0.retain(|(asked, other)| now.duration_since(*asked) < KEPT_FOR && !Arc::ptr_eq(other, thing));
-        if self.0.len() == KEPT {
-            self.0.pop_front();
-        }
-        self.0.push_back((now, thing.clone()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::time::Instant;
-
-    use super::{KEPT, KEPT_FOR, Recent};
-
-    #[test]
-    fn few_things_are_kept_and_not_for_long() {
-        let (mut recent, now) = (Recent::default(), Instant::now());
-        let things: Vec<_> = (0..=KEPT).map(Arc::new).collect();
-        // The first is asked for again, so the second is the oldest.
-        for thing in things[..KEPT].iter().chain([&things[0], &things[KEPT]]) {
-            recent.keep(thing, now);
-        }
-        let kept = |thing: &Arc<usize>| Arc::strong_count(thing) > 1;
-        assert_eq!(things.iter().filter(|thing| kept(thing)).count(), KEPT);
-        assert!(!kept(&things[1]));
-        recent.keep(&Arc::new(KEPT), now + KEPT_FOR);
-        assert!(!things.iter().any(kept));
     }
 }

@@ -8,12 +8,12 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use borsh::BorshDeserialize;
 use evictscope_host::{Executable, Scheduling};
 use evictscope_model::answers::UnwatchedReason;
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -170,14 +170,14 @@ fn end(mut child: Child, waits: AwaitedFiles, slept: impl Fn() -> Duration) -> O
     }
     let status = child.try_wait().ok().flatten();
     if status.is_none() {
-        LEFT.lock().unwrap_or_else(PoisonError::into_inner).push((waits, child));
+        LEFT.lock().push((waits, child));
     }
     status
 }
 
 /// Returns whether one more process would wait forever.
 fn is_waited_for((device, root): &AwaitedFiles) -> bool {
-    let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut left = LEFT.lock();
     left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
     let waits = |(on, below): &AwaitedFiles| on == device && (below.is_none() || below == root);
     left.len() >= MAX_LEFT || left.iter().any(|(other, _)| waits(other))
@@ -221,8 +221,9 @@ struct Turn {
 
 impl Turn {
     fn begin() -> Self {
-        let count = CHANGED.wait_while(count(), |count| count.planning >= AT_ONCE);
-        count.unwrap_or_else(PoisonError::into_inner).planning += 1;
+        let mut count = COUNT.lock();
+        CHANGED.wait_while(&mut count, |count| count.planning >= AT_ONCE);
+        count.planning += 1;
         Self { is_waiting: false }
     }
 
@@ -231,7 +232,7 @@ impl Turn {
         if self.is_waiting {
             return;
         }
-        let mut count = count();
+        let mut count = COUNT.lock();
         if slept >= ASLEEP && count.waiting < MAX_WAITING {
             self.is_waiting = true;
             count.planning -= 1;
@@ -243,7 +244,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut count = count();
+        let mut count = COUNT.lock();
         if self.is_waiting {
             count.waiting -= 1
         } else {
@@ -251,11 +252,6 @@ impl Drop for Turn {
         }
         CHANGED.notify_one();
     }
-}
-
-/// Locks the numbers, which a panic elsewhere leaves as they were.
-fn count() -> MutexGuard<'static, Count> {
-    COUNT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use evictscope_host::{Executable, mount_namespace, root_of};
 use evictscope_model::{FileAddress, FileOffset, ProcessAddress};
 use evictscope_plan::CodeFile;
+use lru::LruCache;
+use parking_lot::Mutex;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use rustix::fs::makedev;
 
@@ -17,21 +20,19 @@ use crate::planning::{self, code_of_mapped};
 /// The most mappings of code to look at; a server has five, and some for each module.
 const MAX_MAPPINGS: usize = 256;
 /// The most files to remember; Debian's server has 19.
-const MAX_FILES: usize = 32;
+const MAX_FILES: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 /// The largest vdso, in bytes.
 const MAX_VDSO: u64 = 64 << 10;
 
 /// What is known about files, for as long as it may be needed again.
 pub struct Files {
     debug_dirs: Vec<PathBuf>,
-    known: Mutex<KnownFiles>,
+    known: Mutex<LruCache<MappedFile, KnownFile>>,
 }
 
-#[derive(Default)]
-struct KnownFiles {
-    files: HashMap<MappedFile, KnownFile>,
-    turn: u64,
-}
+/// A file, if it has code, and when the process started that it was read for: no other file gets its number while that
+/// process has it mapped.
+type KnownFile = (Option<Arc<CodeFile>>, u64);
 
 /// A file that processes of a mount namespace have mapped: its device and its inode number there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,13 +49,6 @@ struct MappedBy {
     namespace: u64,
     /// When it started, in ticks since boot.
     started: u64,
-}
-
-struct KnownFile {
-    file: Option<Arc<CodeFile>>,
-    /// When the process that it was read for started. No other file gets its number while that process has it mapped.
-    since: u64,
-    used: u64,
 }
 
 #[derive(Clone)]
@@ -146,7 +140,7 @@ impl Mapping {
 
 impl Files {
     pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
-        Self { debug_dirs, known: Mutex::default() }
+        Self { debug_dirs, known: Mutex::new(LruCache::new(MAX_FILES)) }
     }
 
     /// Returns the files of a process that have code and can be read in time.
@@ -155,9 +149,9 @@ impl Files {
         for map in code {
             let MMapPath::Path(path) = &map.pathname else { continue };
             let mapped = of.mapped(map);
-            match self.known().find(mapped, of) {
-                Some(file) => found.extend(file.map(|file| (mapped, file))),
-                None => drop(missing.insert(mapped, path.as_path())),
+            match self.known.lock().get(&mapped) {
+                Some((file, since)) if *since >= of.started => found.extend(file.clone().map(|file| (mapped, file))),
+                _ => drop(missing.insert(mapped, path.as_path())),
             }
         }
         let root = root_of(subject.pid);
@@ -178,15 +172,10 @@ impl Files {
         }
         for (mapped, file) in read {
             let file = file.map(Arc::new);
-            self.known().add(mapped, of, file.clone());
+            self.known.lock().put(mapped, (file.clone(), of.started));
             found.extend(file.map(|file| (mapped, file)));
         }
         found
-    }
-
-    /// Locks them: a panic elsewhere leaves them as they were.
-    fn known(&self) -> MutexGuard<'_, KnownFiles> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -198,25 +187,6 @@ impl MappedBy {
             device: makedev(major.cast_unsigned(), minor.cast_unsigned()),
             inode: map.inode,
         }
-    }
-}
-
-impl KnownFiles {
-    /// Returns what is known of a file; the inner `None` if it has no code.
-    fn find(&mut self, mapped: MappedFile, of: MappedBy) -> Option<Option<Arc<CodeFile>>> {
-        self.turn += 1;
-        let known = self.files.get_mut(&mapped)?;
-        known.used = self.turn;
-        (known.since >= of.started).then(|| known.file.clone())
-    }
-
-    fn add(&mut self, mapped: MappedFile, of: MappedBy, file: Option<Arc<CodeFile>>) {
-        if self.files.len() >= MAX_FILES
-            && let Some(oldest) = self.files.iter().min_by_key(|(_, known)| known.used).map(|(mapped, _)| *mapped)
-        {
-            self.files.remove(&oldest);
-        }
-        self.files.insert(mapped, KnownFile { file, since: of.started, used: self.turn });
     }
 }
 

@@ -106,6 +106,10 @@ impl Profiling {
         self.sampling.as_ref().map_or(self.foreign, |sampling| sampling.counts().foreign) > 0
     }
 
+    pub fn is_stopped(&self) -> bool {
+        self.sampling.is_none()
+    }
+
     /// Ends it, without waiting: no more samples are taken.
     pub fn stop(&mut self) {
         let Some(mut sampling) = self.sampling.take() else { return };

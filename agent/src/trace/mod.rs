@@ -20,7 +20,7 @@ use evictscope_telemetry::{OverheadBudget, nanoseconds};
 
 use self::pace::{TRIAL, TracePace};
 use self::probing::TraceProbes;
-use self::report::{Second, TraceSummary, WallClock, duration, share};
+use self::report::{Second, TraceSummary, duration, share};
 use self::subject::{InnerCycle, TraceTarget};
 use crate::clock::{monotonic, since_1970};
 use crate::planning::DebugDirs;
@@ -114,7 +114,7 @@ pub fn answer(arguments: &TraceArguments) -> anyhow::Result<()> {
     let mut session = Session {
         arguments,
         subject: &subject,
-        clock: WallClock { zero: since_1970() },
+        zero: since_1970(),
         ending,
         probing: TraceProbes::new(tracing, costs, begun),
         begun,
@@ -131,7 +131,8 @@ pub fn answer(arguments: &TraceArguments) -> anyhow::Result<()> {
 struct Session<'a> {
     arguments: &'a TraceArguments,
     subject: &'a TraceTarget,
-    clock: WallClock,
+    /// The time of day at which the monotonic clock was 0, since 1970.
+    zero: Duration,
     ending: EndSignals,
     probing: TraceProbes,
     begun: Duration,
@@ -267,7 +268,7 @@ impl Session<'_> {
         let (pid, cycles) = (self.arguments.pid, &self.subject.cycles);
         let calls = self.probing.tracing.slow_calls();
         self.slow += calls.len() as u64;
-        let lines = calls.into_iter().map(|call| report::slow_call(&call, pid, cycles, self.clock));
+        let lines = calls.into_iter().map(|call| report::slow_call(&call, pid, cycles, self.zero));
         Ok(try_print(&lines.collect::<String>())?)
     }
 
@@ -275,13 +276,13 @@ impl Session<'_> {
     /// counts), unless slow calls were asked for.
     fn print(&self, before: &mut (Duration, Duration, TraceCounts), now: Duration) -> anyhow::Result<()> {
         let second = Second {
-            at: now,
+            at: self.zero + now,
             length: now.saturating_sub(before.0),
             observed: self.probing.observed.saturating_sub(before.1),
             before: &before.2,
             now: &self.probing.counts,
         };
-        let text = if self.arguments.slower.is_some() { String::new() } else { second.text(self.clock) };
+        let text = if self.arguments.slower.is_some() { String::new() } else { second.text() };
         *before = (now, self.probing.observed, self.probing.counts.clone());
         Ok(try_print(&text)?)
     }

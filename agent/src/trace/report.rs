@@ -36,24 +36,15 @@ pub fn share(share: f64) -> String {
     }
 }
 
-/// The time of day of a moment of the monotonic clock, in UTC.
-#[derive(Clone, Copy, Debug)]
-pub struct WallClock {
-    /// The time of day at which the monotonic clock was 0, since 1970.
-    pub zero: Duration,
-}
-
-impl WallClock {
-    /// Returns the time of day in this `strftime` format.
-    fn time(self, at: Duration, format: &str) -> String {
-        let time = Timestamp::from_nanosecond((self.zero + at).as_nanos().cast_signed());
-        time.map_or_else(|_| "-".to_owned(), |time| time.strftime(format).to_string())
-    }
+/// Returns the time of day, in UTC, of a moment since 1970, in this `strftime` format.
+fn time_of_day(at: Duration, format: &str) -> String {
+    let time = Timestamp::from_nanosecond(at.as_nanos().cast_signed());
+    time.map_or_else(|_| "-".to_owned(), |time| time.strftime(format).to_string())
 }
 
 /// What was counted in a second of the trace.
 pub struct Second<'a> {
-    /// When it ended, monotonic time.
+    /// When it ended, since 1970.
     pub at: Duration,
     pub length: Duration,
     /// For how long of it calls were observed.
@@ -65,8 +56,8 @@ pub struct Second<'a> {
 impl Second<'_> {
     /// Returns the calls that ended in it as a histogram. If it was not observed all the time, the lines have calls per
     /// observed second.
-    pub fn text(&self, clock: WallClock) -> String {
-        let time = clock.time(self.at, "%H:%M:%S");
+    pub fn text(&self) -> String {
+        let time = time_of_day(self.at, "%H:%M:%S");
         let calls = self.now.ended() - self.before.ended();
         let part = self.observed.as_secs_f64() / self.length.as_secs_f64();
         if self.observed.is_zero() {
@@ -105,8 +96,10 @@ pub fn slow_calls_head(cycles: &[InnerCycle]) -> String {
     format!("began (UTC)         duration  thread{ran}\n")
 }
 
-pub fn slow_call(call: &TracedCall, pid: u32, cycles: &[InnerCycle], clock: WallClock) -> String {
-    let time = clock.time(Duration::from_nanos(call.ended_ns.saturating_sub(call.duration_ns)), "%H:%M:%S%.6f");
+/// Returns the line of a slow call; the monotonic clock was 0 at `zero`, since 1970.
+pub fn slow_call(call: &TracedCall, pid: u32, cycles: &[InnerCycle], zero: Duration) -> String {
+    let began = zero + Duration::from_nanos(call.ended_ns.saturating_sub(call.duration_ns));
+    let time = time_of_day(began, "%H:%M:%S%.6f");
     let thread = if call.tid == pid { "main".to_owned() } else { call.tid.to_string() };
     let names = cycles.iter().filter(|cycle| call.ran & (1 << cycle.number) != 0).map(|cycle| cycle.name);
     let ran = match names.collect::<Vec<_>>().as_slice() {
@@ -213,7 +206,7 @@ mod tests {
     use evictscope_abi::{TracedCall, trace_bucket};
     use evictscope_probes::TraceCounts;
 
-    use super::{InnerCycle, Second, TraceSummary, WallClock, duration, quantile, share, slow_call};
+    use super::{InnerCycle, Second, TraceSummary, duration, quantile, share, slow_call};
 
     fn counts(durations: &[(u64, u64)]) -> TraceCounts {
         let mut counts = TraceCounts::NONE;
@@ -251,7 +244,7 @@ mod tests {
                 before: &counts(&[(1_000, 10)]),
                 now: &counts(&[(1_000, 60)]),
             }
-            .text(WallClock { zero: Duration::ZERO })
+            .text()
         };
         let whole = second(Duration::from_secs(1));
         assert!(whole.starts_with("00:00:05  50 calls\n"), "{whole}");
@@ -267,10 +260,9 @@ mod tests {
     #[test]
     fn a_slow_call_says_what_ran_inside() {
         let cycles = [(0, "eviction"), (1, "expire")].map(|(number, name)| InnerCycle { number, name, begin: None });
-        let clock = WallClock { zero: Duration::ZERO };
         let line = |ran, tid, cycles: &[InnerCycle]| {
             let call = TracedCall { ended_ns: 3_001_500_000, duration_ns: 1_500_000, tid, ran };
-            slow_call(&call, 7, cycles, clock)
+            slow_call(&call, 7, cycles, Duration::ZERO)
         };
         assert_eq!(line(3, 7, &cycles), "00:00:03.000000       1.50 ms  main    eviction, expire\n");
         assert_eq!(line(0, 8, &cycles), "00:00:03.000000       1.50 ms  8       -\n");

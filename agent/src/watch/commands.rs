@@ -1,13 +1,14 @@
 //! Reads the counters that a server has of each of its commands: often while clients wait, else once a second, and not
 //! at all while it executes none.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_host::Words;
 use evictscope_model::{Member, ProcessAddress};
 use evictscope_plan::ProbePlan;
 use evictscope_telemetry::{CommandCounts, CommandLog, ServerState, Snapshot};
+use parking_lot::Mutex;
 
 /// How often they are read while nothing happens.
 const INTERVAL: Duration = Duration::from_millis(950);
@@ -58,11 +59,10 @@ impl CommandReader {
                 }
             }
         }
-        let offset = |offset: u64| offset as usize;
         Some(Self {
             entries: entries.len(),
             offsets: [Some(found.calls), Some(found.microseconds), found.rejected, found.failed]
-                .map(|at| at.map(offset)),
+                .map(|at| at.map(|at| at as usize)),
             log: Arc::new(Mutex::new(CommandLog::new(found.entries().map(|(name, _)| name.to_owned()).collect()))),
             is_wrong: false,
             read: None,
@@ -86,14 +86,14 @@ impl CommandReader {
         }
         let processed = snapshot.members.as_ref().and_then(|members| members.get(Member::StatNumcommands));
         if processed.is_some() && self.read.is_some_and(|(_, before)| before == processed) {
-            lock(&self.log).rested(at);
+            self.log.lock().rested(at);
             self.read = Some((at, processed));
             return true;
         }
         // Its memory is gone, or could not be read for a moment.
         let Some(counts) = self.counts(words) else { return true };
         self.read = Some((at, processed));
-        let mut log = lock(&self.log);
+        let mut log = self.log.lock();
         self.is_wrong = !log.take_in(at, counts, processed, self.is_stalled);
         if self.is_wrong {
             *log = CommandLog::default();
@@ -119,9 +119,4 @@ impl CommandReader {
         }
         Some(counts)
     }
-}
-
-/// Locks what holds only numbers, each of which is right even if a writer panicked.
-pub fn lock<T>(numbers: &Mutex<T>) -> MutexGuard<'_, T> {
-    numbers.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,12 +3,13 @@
 //! The exit code of a process goes to its parent. Since Linux 6.15 the kernel also keeps it for those who hold a pidfd;
 //! before, it can be read for as long as the parent has not taken it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evictscope_host::{HostKills, OomGroup, ProcessHandle, Remains};
 use evictscope_probes::exit_code;
 use evictscope_records::Ending;
+use parking_lot::Mutex;
 use rustix::process::Signal;
 
 use super::pace::Stop;
@@ -41,19 +42,14 @@ impl Default for Inner {
 impl Endings {
     /// Reads how many processes the OOM killer has killed on this host. Call it once a second.
     pub fn follow(&self) {
-        self.lock().host.follow();
+        self.0.lock().host.follow();
     }
 
     /// Returns whether a record may be made of a server that ended like this at the monotonic time `at`. Half of those
     /// at once are kept for servers with which something was wrong.
     pub fn may_record(&self, at: Duration, ending: Ending) -> bool {
         let reserve = if ending.is_clean() { RECORDS / 2.0 } else { 0.0 };
-        self.lock().records.take(at, reserve)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Numbers only, each of which is right even if a writer panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().records.take(at, reserve)
     }
 }
 
@@ -68,14 +64,14 @@ pub struct Fate {
 impl Fate {
     /// Begins with a process that lives.
     pub fn of(pid: u32, endings: &Endings) -> Self {
-        let as_of = endings.lock().host.count();
+        let as_of = endings.0.lock().host.count();
         Self { endings: endings.clone(), group: OomGroup::of(pid), as_of }
     }
 
     /// Notes that the server lives. Reads its control group's counters if the OOM killer has killed since, but not of
     /// late: the server itself may be about to end.
     pub fn lives(&mut self) {
-        let host = self.endings.lock().host;
+        let host = self.endings.0.lock().host;
         if host.count() != self.as_of && !host.rose() {
             self.as_of = host.count();
             self.group.follow();
@@ -132,7 +128,7 @@ impl Fate {
     /// Returns what the counters of its control group say, as [`OomGroup::killed`], if the OOM killer has killed of
     /// late.
     fn oom(&self) -> Option<(Option<bool>, Option<bool>)> {
-        let mut endings = self.endings.lock();
+        let mut endings = self.endings.0.lock();
         endings.host.follow();
         let rose = endings.host.rose();
         drop(endings);

@@ -1,10 +1,14 @@
-//! Reads what a server's memory is made of: the parts that `getMemoryOverheadData()` would add up, without its help.
+//! Reads what a server's memory is made of: the parts that `getMemoryOverheadData()` would add up, without its help. And
+//! how much of it does not count against `maxmemory` now: what `freeMemoryGetNotCountedMemory()` would return.
 //!
 //! Of the hash tables, only the places are a part: their entries belong to the keys. The memory of functions, of the
 //! tracking table, of values that are freed lazily and of those that replies point to is not read: it is in the rest.
 //!
-//! Second observers: `mem_*` and `used_memory_*` of `INFO`, and `MEMORY STATS`. Tests compare with both; nothing does
-//! while the agent runs.
+//! Not known of what does not count are the buffers of slots that a cluster is moving, which Redis 8.4 and Valkey 9 do not
+//! count either.
+//!
+//! Second observers: `mem_*` and `used_memory_*` of `INFO`, `MEMORY STATS`, and `overhead` at each evicting call. Tests
+//! compare with all; nothing does while the agent runs.
 
 use std::time::Duration;
 
@@ -13,7 +17,6 @@ use evictscope_plan::ProbePlan;
 use evictscope_telemetry::{MemberValues, MemoryPart, MemoryParts};
 
 use super::expired::REST;
-use super::not_counted;
 use crate::clock::monotonic;
 use crate::keys::{Databases, Dict, KeyspaceLayout, Memory, Walk};
 
@@ -29,6 +32,12 @@ const RAX_NODE: u64 = 4;
 const POINTER: u64 = 8;
 /// Where a `replBacklog` has the pointer to its index.
 const INDEX: u64 = 16;
+/// How often it is tried to read what the server is just changing.
+const ATTEMPTS: usize = 3;
+/// Nothing is read of longer lists: a gigabyte of changes in blocks of 10 MB, and more replicas than one server feeds.
+const LONGEST_LIST: u64 = 128;
+/// What `getClientOutputBufferMemoryUsage()` adds for each block of replies: a `listNode` and a `clientReplyBlock`.
+const OF_A_REPLY: u64 = 24 + 16;
 
 /// What a server does at a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,16 +63,8 @@ pub struct PartsReader {
 }
 
 impl PartsReader {
-    /// Reads the parts, if that is due. `members` have just been read from `memory`, of a server with this plan.
-    pub fn read(
-        &mut self,
-        at: Duration,
-        memory: &Memory,
-        members: &MemberValues,
-        plan: &ProbePlan,
-        load_bias: u64,
-        activity: Activity,
-    ) -> Option<MemoryParts> {
+    /// Reads the parts, if that is due.
+    pub fn read(&mut self, at: Duration, source: &MemorySource<'_>, activity: Activity) -> Option<MemoryParts> {
         if activity != Activity::Calm {
             self.calm = None;
         }
@@ -72,9 +73,8 @@ impl PartsReader {
             return None;
         }
         self.begun = at;
-        let source = Source { memory, members, plan, load_bias, layout: KeyspaceLayout::of(&plan.identity).ok() };
         let known = self.calm.filter(|(read, _)| at.saturating_sub(*read) < SEARCH_INTERVAL).map(|(_, tables)| tables);
-        let tables = known.or_else(|| self.tables(at, &source));
+        let tables = known.or_else(|| self.tables(at, source));
         if known.is_none() && activity == Activity::Calm {
             self.calm = tables.map(|tables| (at, tables));
         }
@@ -85,7 +85,7 @@ impl PartsReader {
     }
 
     /// Returns the bytes of all tables of keys and of times to live, and how many keys there are.
-    fn tables(&mut self, at: Duration, source: &Source<'_>) -> Option<(u64, u64)> {
+    fn tables(&mut self, at: Duration, source: &MemorySource<'_>) -> Option<(u64, u64)> {
         let memory = source.memory.another(Walk::Tables);
         if self.databases.is_none() && at.saturating_sub(self.searched) >= SEARCH_INTERVAL {
             self.searched = at;
@@ -104,17 +104,71 @@ impl PartsReader {
     }
 }
 
-/// What the parts are read from.
-struct Source<'a> {
-    memory: &'a Memory,
-    members: &'a MemberValues,
-    plan: &'a ProbePlan,
-    load_bias: u64,
-    /// `None` if the version is not known.
-    layout: Option<&'static KeyspaceLayout>,
+/// What they are read from.
+pub struct MemorySource<'a> {
+    pub memory: &'a Memory,
+    /// They have just been read from it.
+    pub members: &'a MemberValues,
+    pub plan: &'a ProbePlan,
+    pub load_bias: u64,
 }
 
-impl Source<'_> {
+impl MemorySource<'_> {
+    /// Returns how much does not count, bytes; `None` if it is not known.
+    pub fn not_counted(&self) -> Option<u64> {
+        let replicas = match self.members.replicas_not_counted() {
+            Some(shared) => shared,
+            None => self.output_buffers()?,
+        };
+        let sum = replicas.checked_add(self.aof()?)?;
+        (sum <= self.members.get(Member::UsedMemory)?).then_some(sum)
+    }
+
+    /// Returns the output buffers of the replicas of a Redis 6.
+    fn output_buffers(&self) -> Option<u64> {
+        self.sum_of_list(self.members.get(Member::Slaves)?, |client| {
+            let [list, bytes] = self.memory.words(client.checked_add(self.plan.identity.client_replies()?)?)?;
+            bytes.checked_add(self.list(list)?.checked_mul(OF_A_REPLY)?)
+        })
+    }
+
+    /// Returns what waits to be written to the AOF, bytes.
+    fn aof(&self) -> Option<u64> {
+        if self.members.get(Member::AofEnabled)? == 0 {
+            return Some(0);
+        }
+        let address = self.plan.member(Member::AofBuf)?.address.at(self.load_bias).get();
+        (0..ATTEMPTS).find_map(|_| self.aof_buffer(address))
+    }
+
+    /// Returns what waits to be written to the AOF, and, in Redis 6, to the process that rewrites it. The server frees a
+    /// large buffer when it has written it, so what `address` points to must still be there afterwards.
+    fn aof_buffer(&self, address: u64) -> Option<u64> {
+        let at = self.memory.u64(address)?;
+        let buffer = self.memory.string(at)?;
+        if self.memory.u64(address)? != at {
+            return None;
+        }
+        match self.members.get(Member::AofRewriteBufBlocks) {
+            Some(blocks) if self.members.get(Member::ReplBufferMem).is_none() => {
+                buffer.space.checked_add(self.sum_of_list(blocks, |block| self.memory.u64(block))?)
+            }
+            _ => Some(buffer.allocated()),
+        }
+    }
+
+    /// Adds up something about each value of a `list`; `None` if the list is long, or changes meanwhile.
+    fn sum_of_list(&self, list: u64, of: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        let all = self.list(list).filter(|all| *all <= LONGEST_LIST)?;
+        let (mut node, mut sum) = (self.memory.u64(list)?, 0_u64);
+        for _ in 0..all {
+            let [_, next, value] = self.memory.words(node)?;
+            sum = sum.checked_add(of(value)?)?;
+            node = next;
+        }
+        (node == 0 && self.list(list) == Some(all)).then_some(sum)
+    }
+
     fn parts(&self, tables: Option<(u64, u64)>) -> Option<MemoryParts> {
         let get = |member| self.members.get(member);
         let (backlog, replicas) = self.replication().unzip();
@@ -126,7 +180,7 @@ impl Source<'_> {
             (MemoryPart::ClientsPrimary, clients.map(|clients| clients.primary)),
             (MemoryPart::Replicas, replicas),
             (MemoryPart::Backlog, backlog),
-            (MemoryPart::AofBuffer, not_counted::aof(self.memory, self.members, self.plan, self.load_bias)),
+            (MemoryPart::AofBuffer, self.aof()),
             (MemoryPart::ClusterLinks, get(Member::StatClusterLinksMemory)),
             (MemoryPart::Scripts, self.scripts()),
             (MemoryPart::Tables, tables.map(|(bytes, _)| bytes)),
@@ -163,7 +217,7 @@ impl Source<'_> {
     /// Returns what `evalScriptsMemory()` would.
     fn scripts(&self) -> Option<u64> {
         let get = |member| self.members.get(member);
-        let layout = self.layout?;
+        let layout = self.layout()?;
         if let (Some(scripts), Some(bytes)) = (get(Member::LuaScripts), get(Member::LuaScriptsMem)) {
             let fifo = get(Member::ReplScriptcacheFifo)?;
             // Each has the name of a script, of 40 letters: 43 bytes.
@@ -182,15 +236,20 @@ impl Source<'_> {
         bytes.checked_add(self.dict(scripts, script)?)?.checked_add(recent)
     }
 
+    /// Returns `None` if the version is not known.
+    fn layout(&self) -> Option<&'static KeyspaceLayout> {
+        KeyspaceLayout::of(&self.plan.identity).ok()
+    }
+
     /// Returns what a hash table takes whose entries take `value` bytes beside themselves.
     fn dict(&self, address: u64, value: u64) -> Option<u64> {
-        let dict = Dict::read(self.memory, self.layout?.others(), address)?;
+        let dict = Dict::read(self.memory, self.layout()?.others(), address)?;
         Some(dict.used() * (ENTRY + value) + dict.size() * POINTER)
     }
 
     /// Returns the length of a `list` of adlist.h.
     fn list(&self, address: u64) -> Option<u64> {
-        not_counted::length(self.memory, address).filter(|length| *length < 1 << 32)
+        self.memory.u64(address.checked_add(40)?).filter(|length| *length < 1 << 32)
     }
 
     /// Returns how many keys and nodes a radix tree has; none if there is no tree.

@@ -13,7 +13,6 @@ mod expired;
 pub mod loaded;
 mod lookout;
 mod memory_parts;
-mod not_counted;
 mod pace;
 pub mod prepared;
 mod probing;

@@ -1,8 +1,10 @@
 //! When the threads of servers turn: how often each is read, and when the agent is about to end.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 /// How long to wait before trying again to attach to a server.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -66,17 +68,16 @@ impl Stop {
     /// Tells all threads that wait.
     pub fn set(&self) {
         let (is_set, changed) = &*self.0;
-        *is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *is_set.lock() = true;
         changed.notify_all();
     }
 
     /// Waits until `deadline`, or until the agent is about to end; returns whether it is.
     pub fn wait_until(&self, deadline: Instant) -> bool {
         let (is_set, changed) = &*self.0;
-        let is_set = is_set.lock().unwrap_or_else(PoisonError::into_inner);
-        let rest = deadline.saturating_duration_since(Instant::now());
-        let waited = changed.wait_timeout_while(is_set, rest, |is_set| !*is_set);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let mut is_set = is_set.lock();
+        changed.wait_while_until(&mut is_set, |is_set| !*is_set, deadline);
+        *is_set
     }
 }
 

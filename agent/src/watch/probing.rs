@@ -20,7 +20,7 @@ pub struct Probing {
     pub attachment: Attachment,
     pub mode: ProbeMode,
     /// Chooses the mode; `None` if the user has chosen.
-    auto: Option<AutoMode>,
+    pub auto: Option<AutoMode>,
     /// Why what the plan says of eviction calls was withdrawn, if it was.
     pub withdrawn: Option<Withdrawal>,
     /// The same for the expire cycle.
@@ -67,10 +67,6 @@ impl Probing {
         self.place(self.coverage(mode, true), reader)
     }
 
-    pub fn is_auto(&self) -> bool {
-        self.auto.is_some()
-    }
-
     /// Returns what the probes cost, as [`Overhead::ratio`].
     pub fn overhead_ratio(&self) -> Option<f64> {
         self.overhead.last.map(|last| last.ratio)
@@ -107,10 +103,6 @@ impl Probing {
         self.mode = ProbeMode::EvictingOnly;
     }
 
-    pub fn withdraw_cycles(&mut self, withdrawal: Withdrawal) {
-        self.cycles_withdrawn = Some(withdrawal);
-    }
-
     /// Takes expire cycles out of the plan once their probes alone have cost more than the budget. Returns whether it
     /// did so now.
     pub fn leave_out_cycles(&mut self) -> bool {
@@ -145,13 +137,8 @@ impl Probing {
     pub fn follow(&mut self, reader: &mut ServerReader, log: &mut ServerLog) {
         let mode = self.auto.as_ref().map_or(self.mode, |auto| auto.mode);
         let is_on = self.withdrawn.is_none() && self.auto.as_ref().is_none_or(AutoMode::is_on);
-        let placed = if self.again.is_some_and(|again| monotonic() < again) {
-            None
-        } else {
-            Some(self.place(self.coverage(mode, is_on), reader))
-        };
-        match placed {
-            None => {}
+        let is_due = self.again.is_none_or(|again| monotonic() >= again);
+        match is_due.then(|| self.place(self.coverage(mode, is_on), reader)) {
             Some(Ok(())) => {
                 log.placed(None);
                 if mode != self.mode {
@@ -160,7 +147,7 @@ impl Probing {
                 }
             }
             // The next reading says so, or there is none.
-            Some(Err(ProbeError::Gone(_) | ProbeError::Ending)) => {}
+            None | Some(Err(ProbeError::Gone(_) | ProbeError::Ending)) => {}
             Some(Err(error)) => {
                 log.placed(Some((self.mode, error.to_string())));
                 if let Some(auto) = self.auto.as_mut().filter(|_| mode == ProbeMode::EveryCall) {
@@ -204,13 +191,12 @@ impl Probing {
         reader.count_observed(monotonic(), meanwhile);
         self.again = matches!(placed, Err(ProbeError::Obstructed(..))).then(|| monotonic() + RETRY_INTERVAL);
         match placed {
+            Ok(sites) => self.overhead.place(sites),
             // The next reading says so, and the plan is withdrawn.
-            Err(ProbeError::NotRun(..)) => Ok(()),
-            placed => {
-                self.overhead.place(placed?);
-                Ok(())
-            }
+            Err(ProbeError::NotRun(..)) => {}
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 }
 

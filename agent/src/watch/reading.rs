@@ -12,16 +12,14 @@ use evictscope_telemetry::{Candidate, Counted, LookPace, MemberValues, Observed,
 use rustix::time::{ClockId, clock_gettime};
 
 use super::commands::CommandReader;
-use super::expired::{ExpiredKeys, REST};
+use super::expired::ExpiredKeys;
 use super::lookout::{Lookout, MainThread};
-use super::memory_parts::{Activity, PartsReader};
-use super::{not_counted, refusals};
+use super::memory_parts::{Activity, MemorySource, PartsReader};
+use super::refusals;
 use crate::clock::{monotonic, since_1970};
-use crate::keys::{self, Memory, Walk};
+use crate::keys::{Memory, Walk};
 
-/// The shortest time between two counts of keys: their mean size changes slowly.
-const COUNT_INTERVAL: Duration = Duration::from_secs(60);
-/// The same between two looks for the probes in the server's code.
+/// The shortest time between two looks for the probes in the server's code.
 const CODE_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time between two searches for the counts of errors.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
@@ -37,8 +35,6 @@ pub struct ServerReader {
     members: Vec<(Member, Range<usize>)>,
     /// `None` if the kernel does not report its times.
     main_thread: Option<MainThread>,
-    /// When keys were last counted; at first, when this began: growth is not known any sooner either.
-    keys_counted: Duration,
     /// Its errors at the last reading, and how many of these were refusals, if that is known.
     refusals: (u64, Option<u64>),
     /// Where it has the address of its counts of errors; and until when it is not searched for again.
@@ -78,7 +74,6 @@ impl ServerReader {
             load_bias,
             members,
             main_thread: MainThread::of(pid),
-            keys_counted: monotonic(),
             refusals: (0, None),
             errors: (plan.member(Member::Errors)).map(|errors| errors.address.at(load_bias).get()),
             searched: Duration::ZERO,
@@ -154,16 +149,17 @@ impl ServerReader {
         let candidate = (members.as_ref()).and_then(|members| self.candidate(members, at));
         let memory = Memory::of(&self.memory, Walk::Reading);
         let refusals = members.as_ref().and_then(|members| self.refusals(&memory, at, members));
-        let is_calm = may_be_calm && self.is_calm();
-        let not_counted =
-            members.as_ref().and_then(|members| not_counted::read(&memory, members, &self.plan, self.load_bias));
-        let activity = match (is_calm, may_be_calm) {
-            (true, _) => Activity::Calm,
-            (false, true) => Activity::Usual,
-            (false, false) => Activity::Pressing,
+        let activity = if !may_be_calm {
+            Activity::Pressing
+        } else if self.is_calm() {
+            Activity::Calm
+        } else {
+            Activity::Usual
         };
-        let parts = (members.as_ref())
-            .and_then(|members| self.parts.read(at, &memory, members, &self.plan, self.load_bias, activity));
+        let (plan, load_bias) = (&*self.plan, self.load_bias);
+        let source = members.as_ref().map(|members| MemorySource { memory: &memory, members, plan, load_bias });
+        let not_counted = source.as_ref().and_then(MemorySource::not_counted);
+        let parts = source.as_ref().and_then(|source| self.parts.read(at, source, activity));
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,
@@ -174,11 +170,10 @@ impl ServerReader {
             counted: self.counted.clone(),
             members,
             refusals,
-            keys: None,
             not_counted,
             memory: parts,
             candidate,
-            expired: self.expired.follow(at, &self.memory, is_calm),
+            expired: self.expired.follow(at, &self.memory, activity == Activity::Calm),
             times,
             throttled: times.and_then(|times| self.throttled(times.waiting_ns)),
             observed: self.observed,
@@ -214,18 +209,6 @@ impl ServerReader {
     /// Returns whether its expired keys cannot be sampled.
     pub fn knows_no_expired(&self) -> bool {
         self.expired.are_unknown()
-    }
-
-    /// Counts the keys, if that is due.
-    pub fn count_keys(&mut self, at: Duration) -> Option<u64> {
-        if at.saturating_sub(self.keys_counted) < COUNT_INTERVAL {
-            return None;
-        }
-        let memory = Memory::of(&self.memory, Walk::Tables);
-        let count = keys::count(&memory, &self.plan, self.load_bias);
-        // What took long is done the less often.
-        self.keys_counted = at + REST * monotonic().saturating_sub(at);
-        count
     }
 
     /// Returns how many commands it has refused. Reads that only after it has answered an error.
@@ -331,6 +314,5 @@ impl Sockets {
 }
 
 fn own_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

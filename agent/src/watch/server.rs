@@ -23,7 +23,7 @@ use super::reading::Sockets;
 use super::recorder::{Subject, Surroundings};
 use super::watched::{Sources, Watched};
 use crate::clock::monotonic;
-use crate::planning::Planner;
+use crate::planning::{Failure, Planner};
 use crate::profile::Profiler;
 
 /// The least time between two published states of a server. Publishing takes more than half as long as reading.
@@ -65,12 +65,7 @@ pub enum ThreadOutcome {
 impl Watch {
     /// Watches a server, which is called `label`, until it has ended, cannot be watched, or the agent is about to end.
     /// Calls `tried` after each attempt to attach to it, with the reason if that failed.
-    pub fn watch(
-        &self,
-        process: &ServerProcess,
-        label: &str,
-        tried: impl Fn(Option<(UnwatchedReason, String)>),
-    ) -> ThreadOutcome {
+    pub fn watch(&self, process: &ServerProcess, label: &str, tried: impl Fn(Option<Failure>)) -> ThreadOutcome {
         let pid = process.identity.pid;
         let mut before = String::new();
         loop {
@@ -79,28 +74,29 @@ impl Watch {
                 let published = self.shared.publish(watched.exported());
                 (watched, published)
             });
-            tried(attached.as_ref().err().and_then(NotWatched::why));
-            let why = match attached {
+            tried(attached.as_ref().err().and_then(|refused| refused.0.clone()));
+            let Failure { reason, is_for_good, why } = match attached {
                 Ok((watched, published)) => {
                     self.read(watched, published);
                     return ThreadOutcome::Ended;
                 }
-                Err(NotWatched::Gone) => return ThreadOutcome::Ended,
-                Err(NotWatched::ForGood(_, why)) => {
-                    tracing::warn!(pid, server = label, "cannot watch this server: {why:#}");
-                    return ThreadOutcome::Refused;
-                }
-                Err(NotWatched::ForNow(UnwatchedReason::Resources, _)) => return ThreadOutcome::Later,
-                // Whatever could not be read does not matter if the process has ended meanwhile, or the agent is about
-                // to end.
-                Err(NotWatched::ForNow(..)) if process.handle.has_ended() => return ThreadOutcome::Ended,
-                Err(NotWatched::ForNow(..)) if self.stop.wait_until(Instant::now()) => return ThreadOutcome::Ended,
-                Err(NotWatched::ForNow(_, why)) => format!("{why:#}"),
+                Err(NotWatched(None)) => return ThreadOutcome::Ended,
+                Err(NotWatched(Some(failure))) => failure,
             };
+            if reason == UnwatchedReason::Resources {
+                return ThreadOutcome::Later;
+            }
+            // Whatever could not be read does not matter if the process has ended meanwhile, or the agent is about to end.
+            if !is_for_good && (process.handle.has_ended() || self.stop.wait_until(Instant::now())) {
+                return ThreadOutcome::Ended;
+            }
             if why != before {
                 tracing::warn!(pid, server = label, "cannot watch this server: {why}");
-                before = why;
             }
+            if is_for_good {
+                return ThreadOutcome::Refused;
+            }
+            before = why;
             let retry = Instant::now() + RETRY_INTERVAL;
             while Instant::now() < retry {
                 let has_ended = process.handle.has_ended();
@@ -135,8 +131,8 @@ impl Watch {
 
     fn attach_to(&self, process: &ServerProcess, label: &str, prepared: Prepared) -> Result<Watched, NotWatched> {
         let pid = process.identity.pid;
-        let server = prepared.server(pid);
-        let Prepared { executable, plan, reader, .. } = prepared;
+        let Prepared { server, reader } = prepared;
+        let (plan, executable) = (server.plan.clone(), server.exe.clone());
         // If no-op calls cannot be counted, every-call mode would only cost.
         let has_choice = plan.function(EVICTION_CALL.description).and_then(TracedFunction::every_call).is_some();
         let mode = match self.mode {
@@ -152,7 +148,7 @@ impl Watch {
             budget: self.budget.share(),
         };
         let for_now = |error: ProbeError| match error {
-            ProbeError::Gone(_) => NotWatched::Gone,
+            ProbeError::Gone(_) => NotWatched(None),
             error => NotWatched::for_now(error),
         };
         let mut attachment = Attachment::new(&self.probes, server).map_err(for_now)?;

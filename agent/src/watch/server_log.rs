@@ -15,6 +15,13 @@ use crate::clock::since_1970;
 /// few seconds forever.
 const WORTH_A_LINE: Duration = Duration::from_millis(100);
 
+/// Logs something about a server.
+macro_rules! log {
+    ($log:ident, $level:ident, $($said:tt)+) => {
+        tracing::$level!(pid = $log.pid, server = $log.server, $($said)+)
+    };
+}
+
 /// Logs what happens to a server. A lasting condition is logged once.
 pub struct ServerLog {
     pid: u32,
@@ -40,27 +47,22 @@ impl ServerLog {
 
     /// Logs how many probes are attached, how many breakpoints of others are there, and which items are not exported.
     pub fn attached(&self, plan: &ProbePlan, probes: usize, mode: ProbeMode, breakpoints: usize) {
-        let (pid, server) = (self.pid, &self.server);
-        let version = &plan.identity.version;
+        let (pid, version) = (self.pid, &plan.identity.version);
         match probes {
-            0 => tracing::warn!(pid, server, version, "watched without probes: evicting calls are not seen"),
-            _ => tracing::info!(pid, server, version, probes, %mode, "attached"),
+            0 => log!(self, warn, version, "watched without probes: evicting calls are not seen"),
+            _ => log!(self, info, version, probes, %mode, "attached"),
         }
         if breakpoints > 0 {
-            tracing::warn!(
-                pid,
-                server,
-                breakpoints,
-                "there are breakpoints in its code: of another tool, or left by one that was killed"
-            );
+            let whose = "of another tool, or left by one that was killed";
+            log!(self, warn, breakpoints, "there are breakpoints in its code: {whose}");
         }
         for missing in &plan.not_found {
             let (item, reason) = (&missing.item, &missing.reason);
             let Lost { metrics, alerts } = item.lost();
             let (metrics, alerts) = (metrics.join(", "), alerts.join(", "));
-            tracing::warn!(
-                pid,
-                server,
+            log!(
+                self,
+                warn,
                 lost_metrics = metrics,
                 lost_alerts = alerts,
                 "{item} was not found: {reason}; `evictscope inspect {pid}` says what would help"
@@ -69,35 +71,27 @@ impl ServerLog {
     }
 
     pub fn stays_out_of_every_call(&self) {
-        tracing::info!(
-            pid = self.pid,
-            server = self.server,
+        log!(
+            self,
+            info,
             "stays out of every-call mode: its counter of commands was not found, so what every-call mode would cost \
              is not known; --probe-mode every-call chooses it all the same"
         );
     }
 
     pub fn leaves_out_cycles(&self) {
-        let (pid, server) = (self.pid, &self.server);
-        tracing::warn!(
-            pid,
-            server,
-            "expire cycles are no longer timed: their probes alone cost more than --overhead-budget allows"
-        );
+        let why = "their probes alone cost more than --overhead-budget allows";
+        log!(self, warn, "expire cycles are no longer timed: {why}");
     }
 
     /// Logs how it has ended; `None` if it executes another program.
     pub fn ended(&self, ending: Option<Ending>) {
-        let (pid, server) = (self.pid, &self.server);
         match ending {
-            None => tracing::info!(pid, server, "server has ended: it executes a program anew"),
+            None => log!(self, info, "server has ended: it executes a program anew"),
             Some(ending) if ending.is_clean() || ending == Ending::Unknown => {
-                tracing::info!(pid, server, "server has ended: it {ending}");
+                log!(self, info, "server has ended: it {ending}");
             }
-            Some(ending) => {
-                let why = ending.why();
-                tracing::warn!(pid, server, "server has ended: it {ending}; {why}");
-            }
+            Some(ending) => log!(self, warn, "server has ended: it {ending}; {}", ending.why()),
         }
     }
 
@@ -105,48 +99,43 @@ impl ServerLog {
         if failed == self.not_read {
             return;
         }
-        let (pid, server) = (self.pid, &self.server);
         match &failed {
-            Some(why) => tracing::warn!(pid, server, "{why}"),
-            None => tracing::info!(pid, server, "its memory can be read again"),
+            Some(why) => log!(self, warn, "{why}"),
+            None => log!(self, info, "its memory can be read again"),
         }
         self.not_read = failed;
     }
 
     /// Logs that its counters of commands are not what they seem.
     pub fn commands_wrong(&self) {
-        let (pid, server) = (self.pid, &self.server);
-        tracing::warn!(
-            pid,
-            server,
+        log!(
+            self,
+            warn,
             "the counters of its commands know of more calls than it has executed, so which commands took its time is not \
-             known; please report this with the output of `evictscope inspect {pid} --json`"
+             known; please report this with the output of `evictscope inspect {} --json`",
+            self.pid
         );
     }
 
     /// Logs that the probes of another mode are placed.
     pub fn mode(&self, mode: ProbeMode) {
-        let (pid, server) = (self.pid, &self.server);
-        tracing::info!(pid, server, %mode, "the probe mode follows what the probes cost");
+        log!(self, info, %mode, "the probe mode follows what the probes cost");
     }
 
     /// Logs that probes cannot be placed, and in which mode the server stays; `None` once they can.
     pub fn placed(&mut self, failed: Option<(ProbeMode, String)>) {
-        let (pid, server) = (self.pid, &self.server);
-        let why = match failed {
-            Some((mode, why)) if self.not_placed.as_ref() != Some(&why) => {
-                tracing::warn!(pid, server, "stays in {mode} mode: {why}");
-                Some(why)
-            }
-            failed => failed.map(|(_, why)| why),
-        };
-        self.not_placed = why;
+        if let Some((mode, why)) = &failed
+            && self.not_placed.as_ref() != Some(why)
+        {
+            log!(self, warn, "stays in {mode} mode: {why}");
+        }
+        self.not_placed = failed.map(|(_, why)| why);
     }
 
     pub fn not_run(&self, withdrawal: &Withdrawal) {
-        tracing::error!(
-            pid = self.pid,
-            server = self.server,
+        log!(
+            self,
+            error,
             check = %withdrawal.broken,
             "its evicting calls and expire cycles are not seen: it does not run the code that its executable leads to \
              ({} of {} probes are not in its memory), so the probes are off. Either the executable, on an overlay, was changed \
@@ -160,9 +149,9 @@ impl ServerLog {
     /// Logs that `part` of its `plan` was withdrawn, and what is `lost`.
     pub fn withdrawn(&self, part: &str, plan: &ProbePlan, withdrawal: &Withdrawal, lost: &str) {
         let (pid, tested) = (self.pid, withdrawal.broken.tested());
-        tracing::error!(
-            pid,
-            server = self.server,
+        log!(
+            self,
+            error,
             exe = %self.exe.display(),
             build_id = plan.identity.build_id.as_deref().unwrap_or("none"),
             check = %withdrawal.broken,
@@ -177,11 +166,11 @@ impl ServerLog {
     /// Logs a finished burst in one line, with the name of its record. The rest is at `/api/v1/bursts`.
     pub fn burst(&self, burst: &Burst, record: Option<&RecordId>) {
         let (kind, reason) = burst.kind();
-        macro_rules! log {
+        macro_rules! log_burst {
             ($level:ident) => {
-                tracing::$level!(
-                    pid = self.pid,
-                    server = self.server,
+                log!(
+                    self,
+                    $level,
                     %kind,
                     record = record.map(RecordId::as_str),
                     start = UnixTime::new(since_1970() + burst.started).map(|time| time.to_string()),
@@ -194,9 +183,9 @@ impl ServerLog {
             };
         }
         match kind {
-            BurstKind::SelfAmplifying => log!(warn),
-            BurstKind::Plain if burst.duration < WORTH_A_LINE => log!(debug),
-            BurstKind::Stalling | BurstKind::Plain | BurstKind::Unknown => log!(info),
+            BurstKind::SelfAmplifying => log_burst!(warn),
+            BurstKind::Plain if burst.duration < WORTH_A_LINE => log_burst!(debug),
+            BurstKind::Stalling | BurstKind::Plain | BurstKind::Unknown => log_burst!(info),
         }
     }
 }

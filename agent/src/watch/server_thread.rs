@@ -1,15 +1,17 @@
 //! The thread of a server as the loop sees it: what came of its last attempt to attach, and when to try again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::anyhow;
 use evictscope_host::ServerProcess;
 use evictscope_model::answers::UnwatchedReason;
+use parking_lot::Mutex;
 
 use super::pace::RETRY_INTERVAL;
 use super::server::{ThreadOutcome, Watch};
+use crate::planning::Failure;
 
 pub struct ServerThread {
     pid: u32,
@@ -29,14 +31,14 @@ pub struct ServerThread {
 enum Attempt {
     NotYet,
     Attached,
-    Failed(UnwatchedReason, String),
+    Failed(Failure),
 }
 
 impl ServerThread {
     /// Starts the thread of a server; `before` is the one that tried it last.
     pub fn start(watch: &Watch, process: ServerProcess, label: String, before: Option<Self>) -> Self {
         let is_logged = before.as_ref().is_some_and(|before| before.is_logged);
-        let first = before.map_or(Attempt::NotYet, |before| before.attempt().clone());
+        let first = before.map_or(Attempt::NotYet, |before| before.attempt.lock().clone());
         let mut server = Self {
             pid: process.identity.pid,
             name: process.name.clone(),
@@ -47,12 +49,7 @@ impl ServerThread {
             is_logged,
         };
         let (watch, last) = (watch.clone(), server.attempt.clone());
-        let tried = move |failed: Option<(UnwatchedReason, String)>| {
-            *lock(&last) = match failed {
-                Some((reason, why)) => Attempt::Failed(reason, why),
-                None => Attempt::Attached,
-            };
-        };
+        let tried = move |failed: Option<Failure>| *last.lock() = failed.map_or(Attempt::Attached, Attempt::Failed);
         let thread = std::thread::Builder::new()
             .name(format!("server {label}"))
             .spawn(move || watch.watch(&process, &label, tried));
@@ -60,7 +57,8 @@ impl ServerThread {
             Ok(thread) => server.thread = Some(thread),
             Err(error) => {
                 let why = format!("cannot start a thread for it: {error}");
-                *server.attempt() = Attempt::Failed(UnwatchedReason::Resources, why);
+                let failure = Failure { reason: UnwatchedReason::Resources, is_for_good: false, why };
+                *server.attempt.lock() = Attempt::Failed(failure);
                 server.put_off();
             }
         }
@@ -68,13 +66,13 @@ impl ServerThread {
     }
 
     pub fn was_tried(&self) -> bool {
-        !matches!(*self.attempt(), Attempt::NotYet)
+        !matches!(*self.attempt.lock(), Attempt::NotYet)
     }
 
     /// Returns why that failed, if it did.
-    pub fn failed(&self) -> Option<(UnwatchedReason, String)> {
-        match &*self.attempt() {
-            Attempt::Failed(reason, why) => Some((*reason, why.clone())),
+    pub fn failed(&self) -> Option<Failure> {
+        match &*self.attempt.lock() {
+            Attempt::Failed(failure) => Some(failure.clone()),
             Attempt::NotYet | Attempt::Attached => None,
         }
     }
@@ -85,8 +83,8 @@ impl ServerThread {
 
     /// Returns whether it takes a place among the servers that wait for their first attempt.
     pub fn is_starting(&self) -> bool {
-        let waits = matches!(*self.attempt(), Attempt::NotYet | Attempt::Failed(UnwatchedReason::Resources, _));
-        self.is_alive() && waits
+        let lacks_resources = |failure: Failure| failure.reason == UnwatchedReason::Resources;
+        self.is_alive() && (!self.was_tried() || self.failed().is_some_and(lacks_resources))
     }
 
     /// Returns whether it is time to try it again.
@@ -107,20 +105,11 @@ impl ServerThread {
     /// Has it tried again later. Logs that once.
     pub fn put_off(&mut self) {
         self.again = Some(Instant::now() + RETRY_INTERVAL);
-        if let Some((_, why)) = self.failed()
+        if let Some(Failure { why, .. }) = self.failed()
             && !std::mem::replace(&mut self.is_logged, true)
         {
             let (pid, server) = (self.pid, &self.label);
             tracing::warn!(pid, server, "cannot watch this server: {why}");
         }
     }
-
-    fn attempt(&self) -> MutexGuard<'_, Attempt> {
-        lock(&self.attempt)
-    }
-}
-
-/// Locks it: a thread that panicked has left it as it was.
-fn lock(attempt: &Mutex<Attempt>) -> MutexGuard<'_, Attempt> {
-    attempt.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
 //! A server that probes are attached to, and the conclusions from each reading of it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evictscope_host::{ContainerName, MemoryError, ServerProcess};
@@ -12,14 +12,15 @@ use evictscope_telemetry::{
     Timeline, Withdrawal,
 };
 use evictscope_web::ExportedServer;
+use parking_lot::Mutex;
 
-use super::commands::{CommandReader, lock};
+use super::commands::CommandReader;
 use super::endings::Fate;
 use super::lookout::Lookout;
 use super::pace::Stop;
 use super::probing::Probing;
 use super::reading::{ServerReader, Sockets};
-use super::recorder::{Observation, Recorder, Subject, Surroundings};
+use super::recorder::{Recorder, Subject, Surroundings};
 use super::server_log::ServerLog;
 use crate::clock::{monotonic, since_1970};
 
@@ -151,7 +152,7 @@ impl Watched {
         let (sites, breakpoints) = (attachment.sites(), attachment.foreign_breakpoints());
         let plan = &self.probing.plan;
         (self.log).attached(plan, sites, self.probing.mode, breakpoints);
-        if self.probing.is_auto() && plan.member(Member::StatNumcommands).is_none() {
+        if self.probing.auto.is_some() && plan.member(Member::StatNumcommands).is_none() {
             self.log.stays_out_of_every_call();
         }
     }
@@ -172,9 +173,6 @@ impl Watched {
         let read = (self.reader).read(&self.probing.attachment, may_be_calm)?;
         let Some((mut snapshot, failed)) = read else { return Ok(false) };
         snapshot.look = self.sockets.look(&snapshot, is_pressing);
-        if may_be_calm && (self.cycle.as_ref()).is_some_and(|cycle| cycle.margins.needs_keys()) {
-            snapshot.keys = self.reader.count_keys(snapshot.at);
-        }
         self.log.read(failed.map(|error| error.to_string()));
         snapshot.spent_ns = self.probing.spend(&snapshot, self.recorder.spent_ns());
         self.take_in(&snapshot);
@@ -251,22 +249,16 @@ impl Watched {
     /// Keeps the reading for the timeline and for records, and logs the bursts that are now known to be over.
     fn record(&mut self, snapshot: &Snapshot, moment: &Moment, finished: &[Arc<Burst>]) {
         if let Some(timeline) = &self.timeline {
-            lock(timeline).take_in(moment);
+            timeline.lock().take_in(moment);
         }
         if let Some(cycle) = &self.cycle {
-            let names = self.recorder.take_in(&Observation {
-                snapshot,
-                moment,
-                state: &self.state,
-                cycle,
-                finished,
-                overhead: self.probing.overhead_ratio(),
-            });
+            let (is_open, overhead) = (cycle.has_open_burst(), self.probing.overhead_ratio());
+            let names = self.recorder.take_in(snapshot, moment, &self.state, is_open, finished, overhead);
             for (burst, record) in finished.iter().zip(&names) {
                 self.log.burst(burst, record.as_ref());
             }
         }
-        let timeline = self.timeline.as_deref().map(lock);
+        let timeline = self.timeline.as_deref().map(Mutex::lock);
         self.recorder.answer(&self.probing.plan, timeline.as_deref());
     }
 
@@ -274,7 +266,7 @@ impl Watched {
     /// recorded.
     pub fn finish_records(&mut self, ended: Option<(Duration, Ending)>) {
         self.recorder.finish_profiles();
-        let timeline = self.timeline.as_deref().map(lock);
+        let timeline = self.timeline.as_deref().map(Mutex::lock);
         self.recorder.finish(&self.probing.plan, timeline.as_deref(), ended);
     }
 
@@ -291,7 +283,7 @@ impl Watched {
                 self.recorder.withdraw();
             }
             if withdrawal.broken == BrokenInvariant::NotRun {
-                self.probing.withdraw_cycles(withdrawal);
+                self.probing.cycles_withdrawn = Some(withdrawal);
                 self.log.not_run(&withdrawal);
                 return;
             }
@@ -305,9 +297,9 @@ impl Watched {
             && let Some(withdrawal) = Withdrawal::of_cycles(&self.state)
             && !(are_members_wrong && withdrawal.broken.rests_on_members())
         {
-            self.probing.withdraw_cycles(withdrawal);
+            self.probing.cycles_withdrawn = Some(withdrawal);
             if let Some(timeline) = &self.timeline {
-                lock(timeline).forget_cycles();
+                timeline.lock().forget_cycles();
             }
             let lost = "What is measured of expire cycles is no longer exported; evictions are still exported";
             let part = "the probe plan of the expire cycle";

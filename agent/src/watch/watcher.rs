@@ -12,6 +12,7 @@ use evictscope_records::{Keeper, Labelled};
 use super::server::{ThreadOutcome, Watch};
 use super::server_thread::ServerThread;
 use crate::clock::unix_time;
+use crate::planning::Failure;
 
 /// How often the host is searched for servers; one that starts must be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
@@ -108,7 +109,7 @@ impl Watcher {
             why: printable(&hidden.why),
         });
         let failed = self.servers.iter().filter_map(|(identity, server)| {
-            let (reason, why) = server.failed()?;
+            let Failure { reason, why, .. } = server.failed()?;
             Some(UnwatchedServer { server: server.label.clone(), pid: identity.pid, reason, why: printable(&why) })
         });
         let silent = self.servers.iter().filter(|(_, server)| self.stale.contains(&server.label));

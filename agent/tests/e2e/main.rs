@@ -13,7 +13,7 @@ mod silent_files;
 /// What the project is for.
 mod core {
     mod alert;
-    mod budget;
+    pub mod budget;
     mod commands;
     mod expire;
     pub mod hostile;
@@ -24,7 +24,7 @@ mod core {
     pub mod pages;
     mod peers;
     pub mod phases;
-    mod records;
+    pub mod records;
     mod replaced;
 }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
@@ -13,6 +13,7 @@ use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request, SessionACL, spawn_mount,
 };
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 const FILE: INodeNo = INodeNo(2);
@@ -66,14 +67,12 @@ impl SilentFiles {
 
     /// Stops answering requests, or answers all again: those that have waited fail.
     pub fn silence(&self, is_silent: bool) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        *held = is_silent.then(Vec::new);
+        *self.held.lock() = is_silent.then(Vec::new);
     }
 
     /// Returns how many requests are waiting.
     pub fn waiting(&self) -> usize {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.as_ref().map_or(0, Vec::len)
+        self.held.lock().as_ref().map_or(0, Vec::len)
     }
 }
 
@@ -111,8 +110,7 @@ impl Files {
 
     /// Answers, unless it is to be silent.
     fn answer<R: Send + 'static>(&self, reply: R, answer: impl FnOnce(R)) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = &mut *held { held.push(Box::new(reply)) } else { answer(reply) }
+        if let Some(held) = &mut *self.held.lock() { held.push(Box::new(reply)) } else { answer(reply) }
     }
 }
 

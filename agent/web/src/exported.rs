@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evictscope_abi::{CycleStats, CycleType, ResultKind};
@@ -14,6 +14,7 @@ use evictscope_telemetry::{
     BrokenInvariant, Burst, Candidate, CommandLog, Cycle, Margins, MemberValues, MemoryParts, ProbeMode, ServerState,
     StallCause, Timeline,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 /// The types of cycles that consist of two jobs, by name. All other cycles have only the types for keys.
 const TYPES_OF_JOBS: [(&str, CycleType); 4] = [
@@ -149,15 +150,13 @@ impl ExportedServer {
     }
 
     pub(crate) fn timeline(&self) -> Option<MutexGuard<'_, Timeline>> {
-        let timeline = self.timeline.as_ref().filter(|_| self.follows_evictions())?;
-        // Numbers only, each of which is right even if a writer panicked.
-        Some(timeline.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(self.timeline.as_ref().filter(|_| self.follows_evictions())?.lock())
     }
 
     /// Returns what its commands took, if that is known and can be trusted.
     pub(crate) fn commands(&self) -> Option<MutexGuard<'_, CommandLog>> {
         let commands = self.commands.as_ref().filter(|_| self.trusts_members())?;
-        Some(commands.lock().unwrap_or_else(PoisonError::into_inner)).filter(|log| log.at.is_some())
+        Some(commands.lock()).filter(|log| log.at.is_some())
     }
 
     pub(super) fn is_stale(&self) -> bool {

@@ -2,13 +2,14 @@
 //! clients ask of a server's thread: a record, or a profile.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evictscope_model::answers::UnwatchedServer;
 use evictscope_records::profile::Profile;
 use evictscope_records::{Ending, Keeper, RecordId};
+use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
 use crate::exported::ExportedServer;
@@ -99,14 +100,14 @@ impl Shared {
     /// Replaces what is published about one server, and returns it.
     pub fn publish(&self, server: ExportedServer) -> Arc<ExportedServer> {
         let server = Arc::new(server);
-        self.lock().insert(server.label.clone(), server.clone());
+        self.0.servers.lock().insert(server.label.clone(), server.clone());
         server
     }
 
     /// Withdraws what is published about a server, unless another server has its label by now: perhaps the same
     /// process, which has executed another program. `ended` says when its process ended, monotonic, and how.
     pub fn withdraw(&self, last: &Arc<ExportedServer>, ended: Option<(Duration, Ending)>) {
-        let mut servers = self.lock();
+        let mut servers = self.0.servers.lock();
         if servers.get(&last.label).is_some_and(|server| Arc::ptr_eq(server, last)) {
             servers.remove(&last.label);
         }
@@ -114,7 +115,7 @@ impl Shared {
         if let Some((_, ending)) = ended {
             self.0.endings[ending.label()].fetch_add(1, Ordering::Relaxed);
         }
-        let mut servers = self.ended_servers();
+        let mut servers = self.0.ended.lock();
         servers.push_front(Arc::new(ExportedServer { timeline: None, ended, ..ExportedServer::clone(last) }));
         servers.truncate(ENDED);
     }
@@ -122,7 +123,7 @@ impl Shared {
     /// Returns what was last published about the servers that have ended in the last day, the latest first; of one
     /// label, or all.
     pub(crate) fn ended(&self, label: Option<&str>) -> Vec<Arc<ExportedServer>> {
-        let mut ended = self.ended_servers();
+        let mut ended = self.0.ended.lock();
         ended.retain(|server| server.read.elapsed() < ENDED_KEPT);
         ended.iter().filter(|server| label.is_none_or(|label| server.label == label)).cloned().collect()
     }
@@ -130,11 +131,6 @@ impl Shared {
     pub(crate) fn endings(&self) -> [(&'static str, u64); Ending::HOW.len()] {
         let count = |label: usize| self.0.endings[label].load(Ordering::Relaxed);
         std::array::from_fn(|label| (Ending::HOW[label], count(label)))
-    }
-
-    fn ended_servers(&self) -> MutexGuard<'_, VecDeque<Arc<ExportedServer>>> {
-        // Each is put there whole.
-        self.0.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the agent ready: it has looked for servers, and has tried to attach to those that it found.
@@ -151,7 +147,7 @@ impl Shared {
 
     /// Returns the labels of the servers whose last reading is too old to be exported.
     pub fn stale(&self) -> Vec<String> {
-        let servers = self.lock();
+        let servers = self.0.servers.lock();
         servers.values().filter(|server| server.is_stale()).map(|server| server.label.clone()).collect()
     }
 
@@ -160,16 +156,10 @@ impl Shared {
         if !*self.0.is_ready.borrow() {
             return None;
         }
-        let servers = self.lock();
+        let servers = self.0.servers.lock();
         let mut fresh: Vec<_> = servers.values().filter(|server| !server.is_stale()).cloned().collect();
         fresh.sort_by_key(|server| server.pid);
         Some(fresh)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ExportedServer>>> {
-        // Each entry is put there whole.
-        let servers = self.0.servers.lock();
-        servers.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -212,7 +202,7 @@ pub struct Requests(Arc<Mutex<BTreeMap<String, Vec<Request>>>>);
 impl Requests {
     /// Asks the thread of a server. Returns `false` if too many requests wait for it.
     pub fn ask(&self, label: &str, request: Request) -> bool {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.lock();
         let waiting = waiting.entry(label.to_owned()).or_default();
         // Their clients have gone, perhaps because the server has.
         waiting.retain(|request| !request.is_given_up());
@@ -225,8 +215,7 @@ impl Requests {
 
     /// Takes the requests that wait for a server.
     pub fn take(&self, label: &str) -> Vec<Request> {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.remove(label).unwrap_or_default()
+        self.0.lock().remove(label).unwrap_or_default()
     }
 }
 

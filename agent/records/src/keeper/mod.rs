@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use evictscope_telemetry::microseconds;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::store::StoreError;
@@ -70,15 +71,15 @@ impl Keeper {
             Arc::new(Inner { store, queue: Mutex::new(queue), has_changed: Condvar::new(), thread: Mutex::default() });
         let writing = inner.clone();
         let thread = std::thread::Builder::new().name("records".to_owned()).spawn(move || writing.write_all())?;
-        *inner.thread() = Some(thread);
+        *inner.thread.lock() = Some(thread);
         Ok(Self(inner))
     }
 
     /// Has a record written, and then tells its requesters. Never waits for the disk: if too many records wait for it,
     /// or the thread has ended, this one is counted as failed, and a warning is logged.
     pub fn keep(&self, record: Record, tell: Vec<Tell>) {
-        let has_ended = self.0.thread().as_ref().is_none_or(JoinHandle::is_finished);
-        let mut queue = self.0.lock();
+        let has_ended = self.0.thread.lock().as_ref().is_none_or(JoinHandle::is_finished);
+        let mut queue = self.0.queue.lock();
         if queue.records.len() < MOST_WAITING && !has_ended {
             queue.records.push_back((record, tell));
             self.0.has_changed.notify_all();
@@ -111,7 +112,7 @@ impl Keeper {
 
     /// Has these remembered as the live servers. Never waits for the disk.
     pub fn remember(&self, labels: Vec<Labelled>) {
-        self.0.lock().labels = Some(labels);
+        self.0.queue.lock().labels = Some(labels);
         self.0.has_changed.notify_all();
     }
 
@@ -122,7 +123,7 @@ impl Keeper {
 
     /// Returns what has been done so far.
     pub fn counts(&self) -> KeeperCounts {
-        self.0.lock().counts
+        self.0.queue.lock().counts
     }
 
     /// Writes what is waiting, and ends the thread. Waits some seconds for the disk at most.
@@ -131,9 +132,9 @@ impl Keeper {
     }
 
     fn finish_within(&self, patience: Duration) {
-        self.0.lock().is_ending = true;
+        self.0.queue.lock().is_ending = true;
         self.0.has_changed.notify_all();
-        let Some(thread) = self.0.thread().take() else { return };
+        let Some(thread) = self.0.thread.lock().take() else { return };
         let since = Instant::now();
         while !thread.is_finished() {
             if since.elapsed() > patience {
@@ -149,24 +150,14 @@ impl Keeper {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Each entry of the queue is put there whole.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn write_all(&self) {
         // Labels that could not be written are retried.
         let mut labels = None;
         let mut has_warned = false;
         loop {
-            let mut queue = self.lock();
+            let mut queue = self.queue.lock();
             let is_idle = |queue: &mut Queue| queue.records.is_empty() && queue.labels.is_none() && !queue.is_ending;
-            let waited = self.has_changed.wait_timeout_while(queue, INTERVAL, is_idle);
-            (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            self.has_changed.wait_while_for(&mut queue, is_idle, INTERVAL);
             let is_ending = queue.is_ending;
             labels = queue.labels.take().or(labels);
             drop(queue);
@@ -184,14 +175,14 @@ impl Inner {
                 }
             }
             loop {
-                let next = self.lock().records.pop_front();
+                let next = self.queue.lock().records.pop_front();
                 let Some((record, tell)) = next else { break };
                 let written = self.store.write(&record).map(|_| ());
                 tell_all(tell, &written.as_ref().map_err(ToString::to_string).map(|()| record.id.clone()));
-                self.lock().count(&record, written);
+                self.queue.lock().count(&record, written);
             }
             let kept = self.store.kept();
-            self.lock().count_kept(kept);
+            self.queue.lock().count_kept(kept);
             if is_ending {
                 return;
             }

@@ -54,7 +54,7 @@ fn servers_that_live_are_remembered_and_a_damaged_file_is_not() -> anyhow::Resul
     std::fs::remove_file(directory.path().join("labels.json"))?;
     std::fs::create_dir(directory.path().join("labels.json"))?;
     second.remember(vec![labelled("6379@10")]);
-    eventually(|| second.0.lock().labels.is_none())?;
+    eventually(|| second.0.queue.lock().labels.is_none())?;
     std::fs::remove_dir(directory.path().join("labels.json"))?;
     end(&second);
     assert_eq!(second.remembered(), [labelled("6379@10")]);
@@ -73,7 +73,7 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
     std::fs::write(&filler, vec![1; 200_000]).err().context("the disk is not full")?;
     (1..4).for_each(|minutes| keeper.keep(record(minutes), Vec::new()));
     eventually(|| keeper.counts().failed == 3)?;
-    let said = keeper.0.lock().trouble.clone().unwrap_or_default();
+    let said = keeper.0.queue.lock().trouble.clone().unwrap_or_default();
     ensure!(said.contains("No space left on device"), "{said}");
     let listed = keeper.store().list()?;
     ensure!(listed.len() == 1 && listed.iter().all(|file| file.summary.is_ok()));
@@ -83,7 +83,7 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
     std::fs::remove_file(&filler)?;
     keeper.keep(record(5), Vec::new());
     eventually(|| keeper.counts().written == 2)?;
-    ensure!(keeper.0.lock().trouble.is_none());
+    ensure!(keeper.0.queue.lock().trouble.is_none());
     end(&keeper);
     Ok(())
 }

@@ -13,21 +13,21 @@ use evictscope_host::{Executable, root_of};
 use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
 use evictscope_probes::Probes;
 use evictscope_telemetry::HitCosts;
-use rustix::process::geteuid;
 
 use self::cost::{CostSource, Prediction};
 use self::json::InspectReport;
-use crate::planning::{DebugDirs, PlanRequest, Planned};
+use crate::planning::{DebugDirs, PlanRequest, Planned, Running};
 use crate::terminal;
 
 /// Show the probe plan of one server or executable: which probe would go where, how each value is
 /// found, and what was not found and why
 ///
 /// Exit code 0 when the eviction call and all that is read of it were found, 1 when not.
-/// docs/TROUBLESHOOTING.md says how to read it.
+/// docs/TROUBLESHOOTING.md says how to read it. For a process of another user, it needs root, or CAP_SYS_PTRACE and
+/// CAP_DAC_READ_SEARCH.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Process id of a running server, or path of an executable
+    /// Process id of a running server, or path of an executable; for a file whose name is a number, ./NUMBER
     #[arg(value_name = "PID|PATH")]
     target: String,
     /// Print the plan as JSON
@@ -48,11 +48,19 @@ fn parse_rate(text: &str) -> Result<f64, &'static str> {
 
 /// Plans for the target and prints the plan.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let Target { path, shown, exe, root } = locate(&arguments.target)?;
     let debug_dirs = &arguments.debug_dirs.debug_dir;
-    let planned =
-        PlanRequest { executable: &Executable::open(&path)?, exe: &exe, root: &root, debug_dirs }.plan(None)?;
-    planned.say_ignored();
+    let (planned, shown, exe, root) = if let Ok(pid) = arguments.target.parse::<u32>() {
+        let process = Running::find(pid)?;
+        (process.plan(None, debug_dirs)?, process.path.clone(), process.path, root_of(pid))
+    } else {
+        let path = PathBuf::from(&arguments.target);
+        // Its debug file is next to the file, not to a link to it.
+        let exe = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let (executable, root) = (Executable::open(&path)?, PathBuf::from("/"));
+        let planned = PlanRequest { executable: &executable, exe: &exe, root: &root, debug_dirs }.plan(None)?;
+        planned.say_ignored();
+        (planned, path, exe, root)
+    };
     let Planned { plan, debug_file, nanoseconds, lacks_symbols, .. } = planned;
     let debug_file = debug_file.as_deref().map(Path::new);
     let took = Duration::from_nanos(nanoseconds);
@@ -78,38 +86,4 @@ fn predict(plan: &ProbePlan, calls_per_second: f64) -> Prediction {
         Err(_) => (HitCosts::DOCUMENTED, CostSource::Documented),
     };
     cost::predict(plan, costs, source, calls_per_second)
-}
-
-/// An executable to look at.
-struct Target {
-    path: PathBuf,
-    /// Its name for people.
-    shown: PathBuf,
-    /// Its path below `root`.
-    exe: PathBuf,
-    /// The root directory of its debug files.
-    root: PathBuf,
-}
-
-fn locate(target: &str) -> anyhow::Result<Target> {
-    let Ok(pid) = target.parse::<u32>() else {
-        let path = PathBuf::from(target);
-        return Ok(Target {
-            // Its debug file is next to the file, not to a link to it.
-            exe: path.canonicalize().unwrap_or_else(|_| path.clone()),
-            shown: path.clone(),
-            path,
-            root: PathBuf::from("/"),
-        });
-    };
-    let link = PathBuf::from(format!("/proc/{pid}/exe"));
-    let shown = std::fs::read_link(&link).with_context(|| match Path::new(&format!("/proc/{pid}")).exists() {
-        true if geteuid().is_root() => format!(
-            "cannot look at the executable of process {pid}, not even as root: it is a kernel \
-                 thread, or the system protects it"
-        ),
-        true => format!("cannot look at the executable of process {pid}: run as root"),
-        false => format!("there is no process {pid}; for a file of that name say ./{pid}"),
-    })?;
-    Ok(Target { path: link, exe: shown.clone(), shown, root: root_of(pid) })
 }

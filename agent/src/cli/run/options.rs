@@ -54,9 +54,9 @@ pub struct Options {
     #[serde(deserialize_with = "parsed")]
     overhead_budget: Option<OverheadBudget>,
     /// How long a request waits before its client is stalled, such as 100ms or 1s [default: 100ms]
-    #[arg(long, value_name = "TIME")]
-    #[serde(deserialize_with = "parsed")]
-    stall_threshold: Option<StallThreshold>,
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    stall_threshold: Option<Duration>,
     /// Look at who the clients are, and keep their addresses in records: whose requests wait, and who does not read
     /// answers [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
@@ -85,17 +85,6 @@ pub struct Options {
     #[arg(long, value_name = "SIZE")]
     #[serde(deserialize_with = "parsed")]
     keep_records: Option<ByteSize>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct StallThreshold(Duration);
-
-impl FromStr for StallThreshold {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse_duration(text).map(Self)
-    }
 }
 
 impl Options {
@@ -139,7 +128,7 @@ impl Options {
             open_requests: self.open_requests.unwrap_or_default(),
             probe_mode: self.probe_mode.unwrap_or(RequestedMode::Auto),
             overhead_budget: self.overhead_budget.map_or_else(|| DEFAULT_BUDGET.parse(), Ok)?,
-            stall_threshold: self.stall_threshold.map_or(STALL_THRESHOLD, |threshold| threshold.0),
+            stall_threshold: self.stall_threshold.unwrap_or(STALL_THRESHOLD),
             peers: self.peers.unwrap_or(true),
             process_match: self.process_match.map_or_else(|| DEFAULT_PATTERN.parse(), Ok).map_err(Error::msg)?,
             exclusions: self.exclude.unwrap_or_default(),
@@ -159,6 +148,11 @@ fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
 /// Parses an address in the configuration file as on the command line.
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
     parse_address(&String::deserialize(from)?).map(Some).map_err(D::Error::custom)
+}
+
+/// Parses a duration in the configuration file as on the command line.
+fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    parse_duration(&String::deserialize(from)?).map(Some).map_err(D::Error::custom)
 }
 
 /// Parses a text in the configuration file as on the command line.

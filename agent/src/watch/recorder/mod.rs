@@ -6,7 +6,7 @@ mod occasions;
 mod profiles;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evictscope_host::ServerProcess;
@@ -16,16 +16,16 @@ use evictscope_records::{
     Configuration, Ending, Keeper, Occasion, Record, RecordId, RecordedPeers, RecordedServer, Tell,
 };
 use evictscope_telemetry::{
-    Burst, BurstKind, CommandLog, Cycle, Latencies, MemberValues, Moment, ServerState, SlowCalls, Snapshot, Timeline,
+    Burst, BurstKind, CommandLog, Latencies, MemberValues, Moment, ServerState, SlowCalls, Snapshot, Timeline,
     WorstPeers, microseconds,
 };
 use evictscope_web::{Request, Requests, version};
+use parking_lot::Mutex;
 
 pub use self::occasions::Allowance;
 use self::occasions::{Occasions, Sight, WantedRecord};
 use self::profiles::Profiles;
 pub use self::profiles::Subject;
-use super::commands::lock;
 use crate::clock::{monotonic, since_1970};
 
 /// How many names of records are remembered: enough for all bursts that are listed.
@@ -43,18 +43,6 @@ pub struct Surroundings {
     pub requests: Requests,
     /// The most that the probes may cost, as a share of the main thread.
     pub budget: f64,
-}
-
-/// A reading, and what follows from it.
-pub struct Observation<'a> {
-    pub snapshot: &'a Snapshot,
-    pub moment: &'a Moment,
-    pub state: &'a ServerState,
-    pub cycle: &'a Cycle,
-    /// The bursts that are now known to be over.
-    pub finished: &'a [Arc<Burst>],
-    /// What the probes cost, as a share of the main thread.
-    pub overhead: Option<f64>,
 }
 
 /// What a server's thread does for records and profiles.
@@ -132,23 +120,33 @@ impl Recorder {
         }
     }
 
-    /// Takes in a reading. Returns the name of the record of each burst that is over, if there will be one.
-    pub fn take_in(&mut self, seen: &Observation<'_>) -> Vec<Option<RecordId>> {
-        let Some(kept) = &mut self.kept else { return vec![None; seen.finished.len()] };
-        let now = seen.snapshot.at;
-        kept.latencies.take_in(now, &seen.state.eviction().inner);
-        let call = kept.slow_calls.take_in(now, &seen.snapshot.counted.evictions);
-        if let Some(ratio) = seen.overhead {
+    /// Takes in a reading, and what follows from it: the `finished` bursts are those that are now known to be over, and
+    /// `overhead` is what the probes cost, as a share of the main thread. Returns the name of the record of each of these
+    /// bursts, if there will be one.
+    pub fn take_in(
+        &mut self,
+        snapshot: &Snapshot,
+        moment: &Moment,
+        state: &ServerState,
+        has_open_burst: bool,
+        finished: &[Arc<Burst>],
+        overhead: Option<f64>,
+    ) -> Vec<Option<RecordId>> {
+        let Some(kept) = &mut self.kept else { return vec![None; finished.len()] };
+        let now = snapshot.at;
+        kept.latencies.take_in(now, &state.eviction().inner);
+        let call = kept.slow_calls.take_in(now, &snapshot.counted.evictions);
+        if let Some(ratio) = overhead {
             kept.cost(now, ratio);
         }
-        if let Some(members) = seen.state.members {
+        if let Some(members) = state.members {
             kept.members = members;
         }
-        kept.peers.clone_from(&seen.state.peers.worst);
+        kept.peers.clone_from(&state.peers.worst);
         if self.around.keeper.is_err() {
-            return vec![None; seen.finished.len()];
+            return vec![None; finished.len()];
         }
-        let names = seen.finished.iter().map(|burst| {
+        let names = finished.iter().map(|burst| {
             self.profiles.divide();
             let will_be = kept.occasions.ended(now, burst);
             if !will_be && burst.kind().0 != BurstKind::Plain {
@@ -162,14 +160,8 @@ impl Recorder {
             })
         });
         let names = names.collect();
-        let has_open_burst = seen.cycle.has_open_burst();
-        let sight = Sight {
-            stalled: seen.moment.stalled,
-            has_open_burst,
-            call,
-            refused: seen.moment.refused,
-            buffers: seen.moment.buffers_share(),
-        };
+        let (stalled, refused) = (moment.stalled, moment.refused);
+        let sight = Sight { stalled, has_open_burst, call, refused, buffers: moment.buffers_share() };
         self.profiles.follow(profiles::Conditions {
             at: now,
             is_stalled: kept.occasions.saw(now, &sight),
@@ -246,8 +238,8 @@ impl Recorder {
             moments: timeline.moments(from, to, since_1970),
             slowest: kept.slow_calls.between(from, to, since_1970),
             latencies: kept.latencies.between(from, to, since_1970),
-            commands: (kept.commands.as_deref())
-                .map_or_else(Vec::new, |commands| lock(commands).between(from, to, since_1970)),
+            commands: (kept.commands.as_ref())
+                .map_or_else(Vec::new, |commands| commands.lock().between(from, to, since_1970)),
             peers: (kept.peers.between(from, to).into_iter())
                 .map(|(at, seen)| RecordedPeers { unix_us: dated(at), seen: seen.clone() })
                 .collect(),

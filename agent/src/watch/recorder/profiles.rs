@@ -65,12 +65,11 @@ pub struct Conditions {
 struct Begun {
     at: Duration,
     profiling: Profiling,
-    is_stopped: bool,
 }
 
 /// A profile that somebody asked for.
 struct Asked {
-    begun: Begun,
+    profiling: Profiling,
     until: Duration,
     answer: oneshot::Sender<Result<Profile, String>>,
 }
@@ -123,7 +122,7 @@ impl Profiles {
             self.divide();
         }
         self.stop_where_over(&now, is_going_on);
-        let is_taking = self.begun.iter().any(|begun| !begun.is_stopped);
+        let is_taking = self.begun.iter().any(|begun| !begun.profiling.is_stopped());
         let may_begin = self.again.is_none_or(|again| again <= now.at);
         let is_new = !was_asked && now.is_asked;
         if !is_taking && (is_new || (now.is_stalled && may_begin)) {
@@ -153,36 +152,31 @@ impl Profiles {
         match self.subject.begin(HZ) {
             Ok(profiling) => {
                 self.refused = None;
-                self.begun.push_back(Begun { at: now.at, profiling, is_stopped: false });
+                self.begun.push_back(Begun { at: now.at, profiling });
             }
             Err(why) => self.refused = Some(why),
         }
     }
 
     fn stop_where_over(&mut self, now: &Conditions, is_going_on: bool) {
-        for begun in self.begun.iter_mut().filter(|begun| !begun.is_stopped) {
+        for begun in self.begun.iter_mut().filter(|begun| !begun.profiling.is_stopped()) {
             let is_long = now.at.saturating_sub(begun.at) >= LONGEST;
             if is_long {
-                begun.stop();
+                begun.profiling.stop();
             } else if !(is_going_on || now.is_asked) {
-                begun.stop();
+                begun.profiling.stop();
                 self.again = None;
             }
         }
     }
 
     fn take_those_ready(&mut self) {
-        let mut waiting = VecDeque::new();
-        for mut begun in std::mem::take(&mut self.begun) {
-            match begun.taken() {
-                Some(profile) => {
-                    self.spent_ns += begun.profiling.spent_ns();
-                    self.taken.push_back(profile);
-                }
-                None => waiting.push_back(begun),
-            }
-        }
-        self.begun = waiting;
+        self.begun.retain_mut(|Begun { profiling, .. }| {
+            let Some(profile) = profiling.taken() else { return true };
+            self.spent_ns += profiling.spent_ns();
+            self.taken.push_back(profile);
+            false
+        });
         let over = self.taken.len().saturating_sub(KEPT);
         self.taken.drain(..over);
     }
@@ -195,11 +189,7 @@ impl Profiles {
             Err(format!("{ASKED} profiles of this server are being taken: try again when one is ready"))
         };
         match begun {
-            Ok(profiling) => self.asked.push(Asked {
-                begun: Begun { at, profiling, is_stopped: false },
-                until: at + length.min(LONGEST),
-                answer,
-            }),
+            Ok(profiling) => self.asked.push(Asked { profiling, until: at + length.min(LONGEST), answer }),
             // The caller may be gone.
             Err(why) => drop(answer.send(Err(why))),
         }
@@ -209,11 +199,11 @@ impl Profiles {
     fn answer(&mut self, at: Duration) {
         for mut asked in std::mem::take(&mut self.asked) {
             if asked.until <= at || asked.answer.is_closed() {
-                asked.begun.stop();
+                asked.profiling.stop();
             }
-            match asked.begun.taken() {
+            match asked.profiling.taken() {
                 Some(profile) => {
-                    self.spent_ns += asked.begun.profiling.spent_ns();
+                    self.spent_ns += asked.profiling.spent_ns();
                     // The caller may be gone.
                     let _ = asked.answer.send(Ok(profile.dated(since_1970())));
                 }
@@ -224,21 +214,21 @@ impl Profiles {
 
     /// Returns what all profiles have cost the main thread, in nanoseconds.
     pub fn spent_ns(&self) -> u64 {
-        let asked = self.asked.iter().map(|asked| &asked.begun);
-        let under_way = self.begun.iter().chain(asked);
-        self.spent_ns + under_way.map(|begun| begun.profiling.spent_ns()).sum::<u64>()
+        let asked = self.asked.iter().map(|asked| &asked.profiling);
+        let under_way = self.begun.iter().map(|begun| &begun.profiling).chain(asked);
+        self.spent_ns + under_way.map(Profiling::spent_ns).sum::<u64>()
     }
 
     /// Ends the profiles for records.
     pub fn stop_for_records(&mut self) {
-        self.begun.iter_mut().for_each(Begun::stop);
+        self.begun.iter_mut().for_each(|begun| begun.profiling.stop());
     }
 
     /// Ends all profiles; each caller gets what there is once it is ready.
     pub fn stop(&mut self) {
         self.stop_for_records();
         for asked in &mut self.asked {
-            asked.begun.stop();
+            asked.profiling.stop();
         }
     }
 
@@ -258,18 +248,5 @@ impl Profiles {
         };
         let why = (self.subject.profiler.as_ref().err()).or(self.refused.as_ref());
         Err(why.cloned().unwrap_or_else(|| NoProfile(none.to_owned())))
-    }
-}
-
-impl Begun {
-    fn stop(&mut self) {
-        if !self.is_stopped {
-            self.is_stopped = true;
-            self.profiling.stop();
-        }
-    }
-
-    fn taken(&mut self) -> Option<Profile> {
-        self.is_stopped.then(|| self.profiling.taken()).flatten()
     }
 }

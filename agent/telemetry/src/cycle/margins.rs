@@ -143,7 +143,7 @@ pub struct Margins {
 
 impl Margins {
     pub(super) fn observe(&mut self, now: &Moment, phase: Phase) {
-        let keys = now.keys;
+        let keys = now.memory.and_then(|memory| memory.keys);
         let Some(now) = Point::of(now) else { return };
         self.key_bytes = keys.map_or(self.key_bytes, |keys| now.key_bytes(keys));
         match phase {
@@ -222,11 +222,6 @@ impl Margins {
         Some(EvictionLoad { share: self.growth()?.mean.max(0.0) * cost, measured })
     }
 
-    /// Returns whether keys must be counted, because the cost of evictions in this server is not known.
-    pub fn needs_keys(&self) -> bool {
-        self.cost.is_none()
-    }
-
     /// Returns the first and last points of the last minute in which the server did not evict.
     fn lately(&self) -> Option<(Point, Point)> {
         let to = self.newest?;
@@ -293,7 +288,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{CostOrigin, EvictionLoad, LAB_COSTS, Margins, MemoryGrowth, lab_cost_of_a_byte};
-    use crate::{ClientBuffers, Moment, Phase};
+    use crate::{ClientBuffers, MemoryParts, Moment, Phase};
 
     /// Returns client buffers of so many bytes.
     fn buffers(bytes: f64) -> Option<ClientBuffers> {
@@ -392,7 +387,6 @@ mod tests {
             let added = margins.evictions_would_add().map(|load| (load.measured, load.share));
             let (measured, added) = added.unwrap_or((CostOrigin::InTheLab, 0.0));
             prop_assert_eq!(measured, CostOrigin::Here);
-            prop_assert!(!margins.needs_keys());
             let expected = cost * grown * 1e4;
             prop_assert!((added / expected - 1.0).abs() < 0.02, "{added} for {expected}");
         }
@@ -404,11 +398,10 @@ mod tests {
             let mut margins = Margins::default();
             for second in 0..=60 {
                 let second = f64::from(second);
-                let seen =
-                    Moment { keys: Some(keys).filter(|_| second == 0.0), ..seen(second, used_memory + 1e6 * second) };
+                let memory = Some(MemoryParts::of_keys(keys)).filter(|_| second == 0.0);
+                let seen = Moment { memory, ..seen(second, used_memory + 1e6 * second) };
                 margins.observe(&seen, Phase::NotSaturated);
             }
-            assert!(margins.needs_keys());
             margins.evictions_would_add()
         };
         let load = with_keys(1_000_000, 1e9);

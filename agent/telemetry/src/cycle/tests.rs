@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{Cycle, KEPT, QUIET};
-use crate::{Burst, BurstKind, ClientBuffers, EvictionTimes, Moment, Phase};
+use crate::{Burst, BurstKind, ClientBuffers, EvictionTimes, MemoryParts, Moment, Phase};
 
 const FOUND: u64 = 5_000;
 const MIB: u64 = 1 << 20;
@@ -367,7 +367,7 @@ fn any_moment() -> impl Strategy<Value = Moment> {
         probed: Duration::from_nanos(values[8].unwrap_or(0)),
         cpu_unobserved: Duration::from_nanos(values[8].unwrap_or(0)),
         client_buffers: values[6].map(|normal| ClientBuffers { normal, replica: 0, pubsub: 0, primary: 0 }),
-        keys: values[4],
+        memory: values[4].map(MemoryParts::of_keys),
         last_reported: values[7],
         clients_waiting: values[6],
         cycle_keys: values[0].zip(values[1]),

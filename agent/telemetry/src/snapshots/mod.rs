@@ -81,8 +81,6 @@ pub struct Snapshot {
     pub not_counted: Option<u64>,
     /// What its memory is made of, if that was read.
     pub memory: Option<MemoryParts>,
-    /// How many keys it has, if they were counted.
-    pub keys: Option<u64>,
     /// The best key in its eviction pool, if known.
     pub candidate: Option<Candidate>,
     /// The sample of its expired keys that has been completed since the last snapshot.

@@ -176,8 +176,6 @@ row! {
         line no_work: Duration = Duration::from_nanos(state.main_thread.no_work_ns());
         /// Whether it is not known now what of its CPU time is work.
         step hides_work: bool = !state.main_thread.tells_work();
-        /// Keys, if they were counted.
-        step keys: Option<u64> = snapshot.keys;
         /// For how long evicting calls stalled clients.
         line stalled_by_evictions: Option<Duration> = state.stalled(StallCause::Eviction);
         /// Keys that expire cycles have sampled, and how many of those had expired.

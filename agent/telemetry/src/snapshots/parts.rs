@@ -99,6 +99,11 @@ impl MemoryParts {
         memory
     }
 
+    #[cfg(test)]
+    pub(crate) fn of_keys(keys: u64) -> Self {
+        Self { keys: Some(keys), ..Self::default() }
+    }
+
     /// Returns a part, bytes; `None` if it is not known.
     pub fn get(&self, part: MemoryPart) -> Option<u64> {
         self.parts[part as usize]

@@ -24,7 +24,7 @@ const TOLERANCE: f64 = 0.1;
 /// Bytes of each value that is written.
 const VALUE: usize = 500;
 
-fn mode_is(scrape: &Scrape, mode: &str) -> anyhow::Result<bool> {
+pub fn mode_is(scrape: &Scrape, mode: &str) -> anyhow::Result<bool> {
     Ok(scrape.sum("evictscope_probe_mode", &[("mode", mode)])? == 1.0)
 }
 

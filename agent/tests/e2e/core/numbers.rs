@@ -3,55 +3,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::path::Path;
 
 use anyhow::ensure;
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::Redis;
-use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::servers::{REDIS, on_each};
-use evictscope_testkit::wait::{until, until_true};
-
-/// Returns whether `left` is within 2 % of `right`.
-fn close(left: f64, right: f64) -> bool {
-    (left - right).abs() <= 0.02 * right.abs()
-}
-
-#[test]
-#[ignore = "needs root and BPF"]
-fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
-    let redis = Redis::private(&[])?;
-    let agent = Agent::watching(&redis, &[])?;
-    redis.write_keys(50_000)?;
-    let clients: Vec<TcpStream> =
-        (0..500).map(|_| TcpStream::connect(("127.0.0.1", redis.port()))).collect::<Result<_, _>>()?;
-    // The cron visits some clients in each of its rounds, and makes their buffers smaller.
-    let normal = [("class", "normal")];
-    let scrape = until("both say the same of memory and of 500 clients", || {
-        let scrape = agent.settled_reading(&redis)?;
-        let seen = scrape.sum("evictscope_client_buffers_bytes", &normal)?;
-        let by_info = redis.info("mem_clients_normal")?;
-        let used = scrape.sum("evictscope_used_memory_bytes", &[])?;
-        let is_same = close(seen, by_info) && close(used, redis.info("used_memory")?);
-        Ok((by_info > 500_000.0 && is_same).then_some(scrape))
-    })?;
-    let buffers = scrape.sum("evictscope_client_buffers_bytes", &[])?;
-    let peak = scrape.sum("evictscope_client_buffers_peak_bytes", &[])?;
-    ensure!(peak >= buffers, "peak {peak} below {buffers}");
-    let samples = scrape.count("evictscope_client_buffers_sample_bytes", &[])?;
-    ensure!(samples > 1.0, "{samples} samples of client buffers");
-    let commands = scrape.sum("evictscope_commands_processed_total", &[])?;
-    ensure!(commands >= 50_000.0, "{commands} commands");
-    drop(clients);
-
-    let maxmemory = |scrape: Scrape| scrape.sum("evictscope_maxmemory_bytes", &[]);
-    let limit = maxmemory(scrape)?;
-    ensure!(limit == f64::from(64 << 20), "maxmemory: {limit}");
-    redis.config_set("maxmemory", "100mb")?;
-    let limit = maxmemory(agent.settled_reading(&redis)?)?;
-    ensure!(limit == f64::from(100 << 20), "after CONFIG SET: {limit}");
-    Ok(())
-}
+use evictscope_testkit::wait::until_true;
 
 #[test]
 #[ignore = "needs root and BPF"]
@@ -130,46 +87,38 @@ fn the_buffer_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks that at least 100,000 calls are counted once everywhere, and that every goal is right.
 #[test]
 #[ignore = "needs root and BPF"]
 fn evicting_calls_are_counted_once_on_every_server() -> anyhow::Result<()> {
-    on_each(&REDIS, evicting_calls)
-}
+    on_each(&REDIS, |program| {
+        let redis = Redis::private_of(program, &[])?;
+        let agent = Agent::watching(&redis, &["--probe-mode", "evicting-only"])?;
+        redis.write_keys(400_000)?;
 
-#[test]
-#[ignore = "needs root and BPF"]
-fn each_command_makes_one_call_on_every_server() -> anyhow::Result<()> {
-    on_each(&REDIS, every_call)
-}
+        let scrape = agent.settled_reading(&redis)?;
+        let evicting = [("kind", "evicting")];
+        let calls = scrape.sum("evictscope_eviction_calls_total", &evicting)?;
+        ensure!(calls >= 100_000.0, "only {calls} evicting calls");
+        let goals = scrape.count("evictscope_mem_tofree_bytes", &[])?;
+        ensure!(goals == calls, "{goals} goals, {calls} calls");
+        let timed = scrape.count("evictscope_eviction_call_duration_seconds", &evicting)?;
+        ensure!(timed == calls, "{timed} durations, {calls} calls");
+        // Each of them is checked, and anything wrong would have a series.
+        for nothing in ["evictscope_plan_withdrawn", "evictscope_read_faults_total"] {
+            let wrong = scrape.by_label(nothing, "reason");
+            ensure!(wrong.is_empty(), "{nothing}: {wrong:?}");
+        }
+        let results = scrape.by_label("evictscope_eviction_calls_total", "result");
+        ensure!(!results.contains_key("unknown"), "results that are not known: {results:?}");
+        println!("{calls} evicting calls, no mismatch");
 
-/// Checks that at least 100,000 calls are counted once everywhere, and that every goal is right.
-fn evicting_calls(program: &Path) -> anyhow::Result<()> {
-    let redis = Redis::private_of(program, &[])?;
-    let agent = Agent::watching(&redis, &["--probe-mode", "evicting-only"])?;
-    redis.write_keys(400_000)?;
-
-    let scrape = agent.settled_reading(&redis)?;
-    let evicting = [("kind", "evicting")];
-    let calls = scrape.sum("evictscope_eviction_calls_total", &evicting)?;
-    ensure!(calls >= 100_000.0, "only {calls} evicting calls");
-    let goals = scrape.count("evictscope_mem_tofree_bytes", &[])?;
-    ensure!(goals == calls, "{goals} goals, {calls} calls");
-    let timed = scrape.count("evictscope_eviction_call_duration_seconds", &evicting)?;
-    ensure!(timed == calls, "{timed} durations, {calls} calls");
-    // Each of them is checked, and anything wrong would have a series.
-    for nothing in ["evictscope_plan_withdrawn", "evictscope_read_faults_total"] {
-        let wrong = scrape.by_label(nothing, "reason");
-        ensure!(wrong.is_empty(), "{nothing}: {wrong:?}");
-    }
-    let results = scrape.by_label("evictscope_eviction_calls_total", "result");
-    ensure!(!results.contains_key("unknown"), "results that are not known: {results:?}");
-    println!("{calls} evicting calls, no mismatch");
-
-    let evicted = redis.info("evicted_keys")?;
-    ensure!(evicted >= calls / 2.0, "{evicted} keys evicted in {calls} calls");
-    let seen = scrape.sum("evictscope_evicted_keys_total", &[])?;
-    ensure!(seen == evicted, "evicted keys: {seen}, INFO says {evicted}");
-    Ok(())
+        let evicted = redis.info("evicted_keys")?;
+        ensure!(evicted >= calls / 2.0, "{evicted} keys evicted in {calls} calls");
+        let seen = scrape.sum("evictscope_evicted_keys_total", &[])?;
+        ensure!(seen == evicted, "evicted keys: {seen}, INFO says {evicted}");
+        Ok(())
+    })
 }
 
 /// Checks that in every-call mode each command makes one call.
@@ -177,30 +126,22 @@ fn evicting_calls(program: &Path) -> anyhow::Result<()> {
 /// `evictionTimeProc` makes calls without a command: after a call that stopped at its time limit (result `running`), or
 /// after `CONFIG SET maxmemory` below the used memory. With `maxmemory-eviction-tenacity 100` there is no time limit,
 /// and it makes none.
-fn every_call(program: &Path) -> anyhow::Result<()> {
-    let redis = Redis::private_of(program, &["--maxmemory-eviction-tenacity", "100"])?;
-    let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
-    let settled = || agent.settled_reading(&redis);
-    let before = settled()?;
-    let commands = redis.info("total_commands_processed")?;
-    redis.write_keys(200_000)?;
-    // An INFO does not count itself. The first of these two is in the difference, and the second in the calls.
-    let commands = redis.info("total_commands_processed")? - commands + 1.0;
-    let after = settled()?;
-
-    let grown = |metric: &str| anyhow::Ok(after.sum(metric, &[])? - before.sum(metric, &[])?);
-    let calls = grown("evictscope_eviction_calls_total")?;
-    let kind = |kind| after.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
-    let (noop, evicting) = (kind("noop")?, kind("evicting")?);
-    println!("{commands} commands, {calls} calls: {noop} no-op, {evicting} evicting");
-    ensure!(commands >= 200_000.0 && noop > 10_000.0 && evicting > 10_000.0, "not the load that was meant");
-    ensure!(calls == commands, "{calls} calls, {commands} commands");
-    let seen = grown("evictscope_commands_processed_total")?;
-    ensure!(seen == commands, "{seen} commands, INFO says {commands}");
-    let noops = [("kind", "noop")];
-    let timed = after.count("evictscope_eviction_call_duration_seconds", &noops)?;
-    ensure!(timed == noop, "{timed} durations of {noop} no-op calls");
-    Ok(())
+#[test]
+#[ignore = "needs root and BPF"]
+fn each_command_makes_one_call_on_every_server() -> anyhow::Result<()> {
+    on_each(&REDIS, |program| {
+        let redis = Redis::private_of(program, &["--maxmemory-eviction-tenacity", "100"])?;
+        let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
+        count_right(&[&agent], &redis, 200_000)?;
+        let scrape = agent.settled_reading(&redis)?;
+        let calls = |kind| scrape.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
+        let (noop, evicting) = (calls("noop")?, calls("evicting")?);
+        println!("{noop} no-op calls, {evicting} evicting");
+        ensure!(noop > 10_000.0 && evicting > 10_000.0, "not the load that was meant");
+        let timed = scrape.count("evictscope_eviction_call_duration_seconds", &[("kind", "noop")])?;
+        ensure!(timed == noop, "{timed} durations of {noop} no-op calls");
+        Ok(())
+    })
 }
 
 /// Fails if an agent in every-call mode does not count exactly what a server does until it has written `keys` keys. Its
@@ -213,13 +154,17 @@ pub fn count_right(agents: &[&Agent], redis: &Redis, keys: u32) -> anyhow::Resul
         anyhow::Ok([sum("evictscope_evicted_keys_total")?, calls, sum("evictscope_commands_processed_total")?])
     };
     let before = agents.iter().map(all).collect::<anyhow::Result<Vec<_>>>()?;
-    let evicted = redis.info("evicted_keys")?;
+    let said = redis.all_info()?;
     redis.write_keys(keys)?;
-    let evicted = redis.info("evicted_keys")? - evicted;
+    let now = redis.all_info()?;
+    let grown = |field| anyhow::Ok(now.number(field)? - said.number(field)?);
+    // An INFO does not count itself. The first of the two is in the difference, and the second in the calls.
+    let (evicted, by_info) = (grown("evicted_keys")?, grown("total_commands_processed")? + 1.0);
     for (agent, before) in agents.iter().zip(before) {
         let after = all(agent)?;
         let [keys_seen, calls, commands] = [0, 1, 2].map(|index| after[index] - before[index]);
         ensure!(keys_seen == evicted, "{keys_seen} of {evicted} evicted keys");
+        ensure!(commands == by_info, "{commands} commands, INFO says {by_info}");
         ensure!(calls == commands, "{calls} calls, {commands} commands");
         ensure!(calls >= f64::from(keys), "{calls} calls for {keys} keys");
     }

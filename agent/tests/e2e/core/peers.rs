@@ -8,13 +8,14 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use evictscope_model::answers::{PeerCounts, PeersAnswer, PeersSeen};
-use evictscope_records::Store;
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::process::answer_of;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::wait::{until, until_true};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::process::Signal;
+
+use super::records::record_of;
 
 const PING: &[u8] = b"PING\r\n";
 /// How many connections of each peer wait, and how many do not read.
@@ -141,9 +142,7 @@ fn who_waits_and_who_does_not_read_is_told_by_address() -> anyhow::Result<()> {
     until_true("nobody waits", || Ok(seen(&agent, &redis)?.is_some_and(|seen| seen.all.waiting == 0)))?;
     // A record that waits is kept when the agent ends.
     agent.end(Signal::TERM)?;
-    let store = Store::at(agent.state());
-    let summary = store.list()?.into_iter().find_map(|listed| listed.summary.ok()).context("no record")?;
-    let peers = store.read(&summary.id)?.peers;
+    let peers = record_of(&agent, |_| true)?.peers;
     ensure!(peers.iter().any(|look| look.seen.all.waiting == waiting.len() as u64), "{peers:?}");
     ensure!(peers.iter().any(|look| of(&look.seen, "127.0.0.2").is_ok_and(|of| of.not_reading == 3)), "{peers:?}");
     Ok(())

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, bail, ensure};
 use evictscope_abi::bounds;
 use evictscope_records::profile::Profile;
-use evictscope_records::{Occasion, Record, Store};
+use evictscope_records::{Occasion, Record, Store, Summary};
 use evictscope_telemetry::{CallResult, Moment};
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::{EVICTING_WITHOUT_PAUSE, Redis};
@@ -65,11 +65,19 @@ impl Said {
     }
 }
 
+/// Waits for a record that an agent keeps, and returns it.
+pub fn record_of(agent: &Agent, is_wanted: impl Fn(&Summary) -> bool) -> anyhow::Result<Record> {
+    let store = Store::at(agent.state());
+    until("there is a record", || {
+        let found = store.list()?.into_iter().filter_map(|listed| listed.summary.ok()).find(&is_wanted);
+        Ok(found.map(|found| store.read(&found.id)).transpose()?)
+    })
+}
+
 /// A server that is stalled by evictions, and the agent that watches it.
 struct Stalled {
     redis: Redis,
     agent: Agent,
-    state: tempfile::TempDir,
     said: Vec<Said>,
 }
 
@@ -78,9 +86,7 @@ impl Stalled {
     fn for_two_seconds() -> anyhow::Result<Self> {
         let redis = Redis::private(&[])?;
         fill(&redis)?;
-        let state = tempfile::tempdir()?;
-        let directory = format!("--state-dir={}", state.path().display());
-        let agent = Agent::watching(&redis, &["--probe-mode=evicting-only", &directory])?;
+        let agent = Agent::watching(&redis, &["--probe-mode=evicting-only"])?;
         let load = redis.load(EVICTING_WITHOUT_PAUSE)?;
         let mut said = Vec::new();
         until_true("clients are stalled", || {
@@ -88,19 +94,7 @@ impl Stalled {
             Ok(agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])? >= STALLED)
         })?;
         drop(load);
-        Ok(Self { redis, agent, state, said })
-    }
-
-    /// Returns the record of the server, once there is one.
-    fn record(&self) -> anyhow::Result<Record> {
-        let store = Store::at(self.state.path());
-        let listed = until("there is a record", || Ok(Some(store.list()?).filter(|listed| !listed.is_empty())))?;
-        let summary = listed[0].summary.clone().map_err(anyhow::Error::msg)?;
-        let record = store.read(&summary.id)?;
-        let name = format!("{}.json.gz", record.id);
-        let path = &listed[0].path;
-        ensure!(path.ends_with(&name), "{} has {name}", path.display());
-        Ok(record)
+        Ok(Self { redis, agent, said })
     }
 }
 
@@ -123,7 +117,7 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     // A record that waits is kept when the agent ends.
     agent.end(Signal::TERM)?;
 
-    let record = stalled.record()?;
+    let record = record_of(agent, |_| true)?;
     let moments = &record.moments;
     ensure!(moments.is_sorted_by(|moment, next| moment.unix_us() < next.unix_us()), "moments are not in order");
     match record.occasion {
@@ -195,7 +189,7 @@ fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Re
 fn the_record_of_a_server_that_is_killed_is_kept_at_once() -> anyhow::Result<()> {
     let stalled = Stalled::for_two_seconds()?;
     stalled.redis.kill()?;
-    let store = Store::at(stalled.state.path());
+    let store = Store::at(stalled.agent.state());
     let all = until("there are two records", || Ok(Some(store.list()?).filter(|all| all.len() == 2)))?;
     let mut occasions = Vec::new();
     for listed in all {

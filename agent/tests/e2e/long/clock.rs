@@ -5,15 +5,16 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use evictscope_model::answers::TimelineAnswer;
+use evictscope_records::Occasion;
 use evictscope_records::explain::explain;
-use evictscope_records::{Occasion, Store};
 use evictscope_testkit::agent::{Agent, NO_STATE, STATE_DIRECTORY, evictscope};
 use evictscope_testkit::loopback::free_port;
 use evictscope_testkit::process;
 use evictscope_testkit::redis::{EVICTING_WITHOUT_PAUSE, PrivateBuild};
-use evictscope_testkit::wait::{until, until_true};
+use evictscope_testkit::wait::until_true;
 
 use crate::core::phases::{fill, is_in};
+use crate::core::records::record_of;
 
 /// What is preloaded.
 const SHIM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/fixtures/shim.c");
@@ -63,14 +64,7 @@ fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<
         ensure!(first <= start && end <= last, "{start} to {end}, in {first} to {last}");
         ensure!(last.seconds() - first.seconds() < HOUR, "{first} to {last}");
         // So has its record.
-        let store = Store::at(agent.state());
-        let id = until("there is a record", || {
-            let summaries = store.list()?.into_iter().filter_map(|file| file.summary.ok());
-            let about =
-                |summary: &evictscope_records::Summary| matches!(summary.occasion, Occasion::Burst | Occasion::Stall);
-            Ok(summaries.filter(about).map(|summary| summary.id).next())
-        })?;
-        let record = store.read(&id)?;
+        let record = record_of(&agent, |summary| matches!(summary.occasion, Occasion::Burst | Occasion::Stall))?;
         let about = record.began_us..=record.ended_us;
         let inside = record.moments.iter().filter(|moment| about.contains(&moment.unix_us()));
         ensure!(inside.count() > 10, "few moments in {about:?}");

@@ -4,30 +4,20 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use evictscope_records::{Ending, Occasion, Record, Store};
+use evictscope_records::{Ending, Occasion, Summary};
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::{PrivateBuild, Redis};
-use evictscope_testkit::wait::{until, until_true};
+use evictscope_testkit::wait::until_true;
 use rustix::process::Signal;
+
+use crate::core::records::record_of;
 
 const ENDED: &str = "evictscope_servers_ended_total";
 
-/// Waits for the record of the end of a server, and returns it.
-fn record(agent: &Agent, redis: &Redis) -> anyhow::Result<Record> {
-    let store = Store::at(agent.state());
-    until("there is a record of its end", || {
-        let mut summaries = store.list()?.into_iter().filter_map(|file| file.summary.ok());
-        let of_it = |summary: &evictscope_records::Summary| {
-            summary.occasion == Occasion::Ended && summary.server == redis.name()
-        };
-        let found = summaries.find(of_it);
-        Ok(found.map(|found| store.read(&found.id)).transpose()?)
-    })
-}
-
 /// Fails unless the agent says that a server has ended like this, everywhere that it says so.
 fn must_say(agent: &Agent, redis: &Redis, ending: Ending) -> anyhow::Result<()> {
-    let record = record(agent, redis)?;
+    let is_of_end = |summary: &Summary| summary.occasion == Occasion::Ended && summary.server == redis.name();
+    let record = record_of(agent, is_of_end)?;
     ensure!(record.ending == Some(ending), "{:?}, not {ending:?}", record.ending);
     let first = record.moments.first().context("no moments")?;
     let minute = (record.ended_us - first.unix_us()) as f64 / 1e6;

@@ -73,10 +73,6 @@ fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent()
     probed.must_be_as_before("no breakpoint after the next agent")
 }
 
-fn descriptors(pid: u32) -> anyhow::Result<usize> {
-    Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())
-}
-
 #[test]
 #[ignore = "needs root and BPF"]
 fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow::Result<()> {
@@ -84,7 +80,8 @@ fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow:
     let lasting = build.start(&["--maxmemory", "8mb"])?;
     let agent = Agent::watching(&lasting, &["--probe-mode=every-call", &build.only()])?;
     let sites = Code::of(lasting.pid())?.changed()?;
-    let before = (descriptors(agent.pid())?, agent.log()?.len());
+    let process = Process::new(agent.pid().try_into()?)?;
+    let before = (process.fd_count()?, agent.log()?.len());
     let mut midway = 0;
     for round in 0..4 {
         // The agent looks once a second, so it finds all three at once.
@@ -108,8 +105,7 @@ fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow:
 
     let is_as_before = || {
         let is_alone = agent.scrape()?.servers() == BTreeSet::from([&*lasting.name()]);
-        let open = descriptors(agent.pid())?;
-        Ok(is_alone && open <= before.0)
+        Ok(is_alone && process.fd_count()? <= before.0)
     };
     until_true("nothing of them is left", is_as_before)?;
     let log = agent.log()?;

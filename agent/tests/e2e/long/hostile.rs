@@ -152,8 +152,7 @@ fn a_debug_file_in_another_mount_namespace_misleads_about_no_server_outside() ->
     let forged = directory.path().display();
     let mount = format!("mount -t overlay none -o lowerdir={forged}:/usr/lib /usr/lib");
     let misled = start_elsewhere(&build, &mount)?;
-    let agent = Agent::start(&[&build.only()])?;
-    agent.watches(&misled)?;
+    let agent = Agent::watching(&misled, &[&build.only()])?;
     ensure!(agent.log()?.contains("debug information from"));
 
     let redis = build.start(&[])?;

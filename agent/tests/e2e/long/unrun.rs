@@ -17,31 +17,7 @@ use crate::core::numbers::count_right;
 const OPTIONS: [&str; 4] = ["--maxmemory", "8000000", "--maxmemory-eviction-tenacity", "100"];
 
 /// Moves the executable's code to memory of its own at SIGUSR2, as builds that use huge pages do at their start.
-const MOVES: &str = r#"
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-static void move(int signal) {
-    char line[4096], exe[4096] = {0};
-    readlink("/proc/self/exe", exe, sizeof exe - 1);
-    FILE *maps = fopen("/proc/self/maps", "r");
-    while (fgets(line, sizeof line, maps)) {
-        unsigned long from, to, offset;
-        if (sscanf(line, "%lx-%lx r-xp %lx", &from, &to, &offset) < 3 || !strstr(line, exe)) continue;
-        void *copy = mmap(0, to - from, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        pread(open(exe, O_RDONLY), copy, to - from, offset);
-        mprotect(copy, to - from, PROT_READ | PROT_EXEC);
-        mremap(copy, to - from, to - from, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)from);
-        break;
-    }
-    fclose(maps);
-}
-__attribute__((constructor)) static void begin(void) { signal(SIGUSR2, move); }
-"#;
+const MOVES: &str = include_str!("../fixtures/moves.c");
 
 /// A server's executable on an overlay.
 struct OnOverlay {

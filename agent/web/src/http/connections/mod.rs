@@ -15,7 +15,7 @@ mod tests;
 use std::future::Future;
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -27,6 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use lru::LruCache;
+use parking_lot::Mutex;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::yield_now;
@@ -146,12 +147,12 @@ impl Connections {
         drop(listener);
         _ = timeout(GRACE, self.ending.shutdown()).await;
         // Drops the connections that did not finish in time.
-        *lock(&self.open) = Open::default();
+        *self.open.lock() = Open::default();
     }
 
     async fn accept(&mut self, listener: &TcpListener) {
         loop {
-            let has_room_at = lock(&self.open).has_room_at();
+            let has_room_at = self.open.lock().has_room_at();
             if let Some(at) = has_room_at {
                 sleep_until(at).await;
             }
@@ -171,7 +172,7 @@ impl Connections {
                         );
                     }
                     // A descriptor may be what is missing.
-                    lock(&self.open).close_oldest();
+                    self.open.lock().close_oldest();
                     sleep(PAUSE).await;
                 }
             }
@@ -182,14 +183,14 @@ impl Connections {
         let (web, router) = (self.web.clone(), self.router.clone());
         let (patience, ending) = (self.patience, self.ending.watcher());
         let open = &self.open;
-        lock(open).start(|number| {
+        open.lock().start(|number| {
             let open = open.clone();
             async move {
-                let asks = || lock(&open).asks(number);
+                let asks = || open.lock().asks(number);
                 if let Err(why) = answer(stream, &web, router, patience, ending, asks).await {
                     tracing::debug!("an HTTP connection broke: {why:#}");
                 }
-                lock(&open).close(number);
+                open.lock().close(number);
             }
         });
     }
@@ -219,11 +220,6 @@ async fn answer(
         .max_buf_size(LONGEST_HEADER)
         .serve_connection(TokioIo::new(stream), service);
     Ok(ending.watch(connection).await?)
-}
-
-fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
-    // A panic between two steps may lose a connection, which is then closed.
-    open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns whether accepting failed because this one client has gone.
