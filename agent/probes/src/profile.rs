@@ -12,7 +12,7 @@ use aya_obj::generated::perf_event_attr;
 use aya_obj::generated::perf_sw_ids::PERF_COUNT_SW_CPU_CLOCK;
 use aya_obj::generated::perf_type_id::PERF_TYPE_SOFTWARE;
 use evictscope_abi::{
-    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGES, profile_slot,
+    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES, profile_slot,
 };
 use parking_lot::Mutex;
 
