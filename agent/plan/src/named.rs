@@ -170,8 +170,8 @@ fn not_found(image: &Image<'_>, table: Option<&CommandTable<'_>>, name: &str) ->
 }
 
 impl ProbePlan {
-    /// Returns what names the functions on the stacks of this plan's executable, whose whole content is `data`, and that
-    /// of its debug file `debug`. Fails if either is no ELF file.
+    /// Returns what names the functions on the stacks of this plan's executable, whose whole content is `data`, and
+    /// that of its debug file `debug`. Fails if either is no ELF file.
     pub fn code_file(&self, data: &[u8], debug: Option<&[u8]>) -> Result<CodeFile, ElfError> {
         let mut image = Image::parse(data)?;
         if let Some(debug) = debug {

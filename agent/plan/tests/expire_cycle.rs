@@ -38,7 +38,7 @@ fn frame(file: &CodeFile, at: FileAddress) -> anyhow::Result<i64> {
     Ok((caller.stack_pointer().context("no stack pointer")? - kept[KEPT_RSP]).cast_signed())
 }
 
-/// Returns the offset of a stack slot from the stack pointer. At the function's entry, that is below the return address.
+/// Returns the offset of a stack slot from the stack pointer, which at the entry is below the return address.
 fn slot(location: &Location, frame: i64) -> Option<i64> {
     let Location::Memory(sum) = location else { return None };
     matches!(sum.terms[..], [(Base::AtEntry(RSP), 1)]).then(|| sum.constant.cast_signed() - 8 + frame)

@@ -213,7 +213,7 @@ pub fn sets(keys: u32, requests: u32) -> String {
     format!("-t set -d 100 -c 20 -P 16 -r {keys} -n {requests}")
 }
 
-/// Calls, microseconds, and rejected and failed calls of each command but `INFO`, which is counted once it has answered.
+/// Calls, microseconds, and rejected and failed calls of each command but `INFO`, which is counted when it has ended.
 pub type CountsByCommand = BTreeMap<String, [u64; 4]>;
 
 pub struct InfoAnswer(pub String);

@@ -38,8 +38,8 @@ impl CodeFile {
         Self::with_names(Image::parse(data)?, data, &[], Vec::new())
     }
 
-    /// Takes what is kept of `image`, whose whole content is `data`. Functions that begin at the addresses in `nameless`
-    /// get these names where the file has none. Fails as [`Self::read`] does.
+    /// Takes what is kept of `image`, whose whole content is `data`. Functions that begin at the addresses in
+    /// `nameless` get these names where the file has none. Fails as [`Self::read`] does.
     pub fn with_names(
         image: Image<'_>,
         data: &[u8],
