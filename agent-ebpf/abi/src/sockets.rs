@@ -103,7 +103,8 @@ pub struct LookEnd {
 /// Where a member is: in a structure, and perhaps in that the next. Their offsets are added up.
 pub type MemberPath = &'static [(&'static str, &'static str)];
 
-/// Declares the members of kernel structures whose offsets a program is told. Each is an index into its table of offsets.
+/// Declares the members of kernel structures whose offsets a program is told. Each is an index into its table of
+/// offsets.
 macro_rules! kernel_members {
     ($name:ident, $($(#[$about:meta])* $member:ident: $path:expr,)*) => {
         /// A member of a kernel structure.

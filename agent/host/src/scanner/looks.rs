@@ -6,8 +6,7 @@
 //! from outside.
 
 use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use procfs::process::Process;
@@ -24,12 +23,18 @@ pub(super) const MOST_OTHERS: usize = 2;
 /// Looks at processes, some of which are late.
 #[derive(Debug)]
 pub(super) struct Looks<T> {
+    idle: Option<Worker>,
     late: HashMap<u32, Late<T>>,
 }
+
+/// A thread that does one thing after the other.
+#[derive(Debug)]
+struct Worker(SyncSender<Box<dyn FnOnce() + Send>>);
 
 /// A look that has not ended in time.
 #[derive(Debug)]
 struct Late<T> {
+    worker: Worker,
     answer: Receiver<T>,
     /// The answer, once it has come.
     came: Option<T>,
@@ -40,7 +45,7 @@ struct Late<T> {
 
 impl<T> Default for Looks<T> {
     fn default() -> Self {
-        Self { late: HashMap::new() }
+        Self { idle: None, late: HashMap::new() }
     }
 }
 
@@ -50,24 +55,25 @@ impl<T: Send + 'static> Looks<T> {
     pub(super) fn at(&mut self, pid: u32, most: usize, look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if let Some(late) = self.late.get_mut(&pid) {
             let answer = late.answer()?;
-            self.late.remove(&pid);
+            self.idle = self.late.remove(&pid).map(|late| late.worker);
             return Some(answer);
         }
         if self.has_enough_of(pid, most) {
             return None;
         }
+        let worker = self.idle.take().or_else(Worker::start)?;
         let (to, answer) = sync_channel(1);
-        let look = move || {
+        let look = Box::new(move || {
             // Nobody may want it any more.
             let _ = to.send(look());
-        };
-        // Without a thread, the look is made when there are more.
-        thread::Builder::new().name("look".to_owned()).spawn(look).ok()?;
+        });
+        worker.0.send(look).ok()?;
         let begun = Instant::now();
         if let Ok(answer) = answer.recv_timeout(PATIENCE / (1 + self.late.len() as u32)) {
+            self.idle = Some(worker);
             return Some(answer);
         }
-        self.late.insert(pid, Late { answer, came: None, user: user_of(pid), begun });
+        self.late.insert(pid, Late { worker, answer, came: None, user: user_of(pid), begun });
         None
     }
 
@@ -104,6 +110,16 @@ impl<T: Send + 'static> Looks<T> {
 impl<T> Late<T> {
     fn answer(&mut self) -> Option<T> {
         self.came.take().or_else(|| self.answer.try_recv().ok())
+    }
+}
+
+impl Worker {
+    fn start() -> Option<Self> {
+        let (to, work) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
+        let turn = move || work.into_iter().for_each(|look| look());
+        let started = std::thread::Builder::new().name("look".to_owned()).spawn(turn);
+        // Without a thread, the look is made when there are more.
+        started.is_ok().then_some(Self(to))
     }
 }
 

@@ -29,7 +29,8 @@ const BUFFER: usize = 32 << 10;
 #[derive(Clone)]
 pub struct SocketIterator {
     program: Arc<OwnedFd>,
-    /// The offset of the time for which a thread has waited for a CPU, as [`Probes::load`](super::Probes::load) takes it.
+    /// The offset of the time for which a thread has waited for a CPU, as [`Probes::load`](super::Probes::load) takes
+    /// it.
     pub run_delay: Option<u32>,
     /// Why it does not tell peers although it should.
     pub no_peers: Option<Arc<ProbeError>>,

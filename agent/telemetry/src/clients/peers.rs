@@ -105,15 +105,25 @@ fn add(to: &mut PeerCounts, more: &PeerCounts) {
     to.longest_untaken_seconds = to.longest_untaken_seconds.max(more.longest_untaken_seconds);
 }
 
-/// A network of addresses that usually belong together: its first address, and how many bits they share.
-type Network = (IpAddr, u8);
+/// A network of addresses that usually belong together: the first 24 bits of an IPv4 address, or 64 of an IPv6 address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Network(IpAddr);
 
-/// Returns the first 24 bits of an IPv4 address, or 64 of an IPv6 address.
-fn network_of(address: PeerAddress) -> Option<Network> {
-    match address {
-        PeerAddress::Ip(IpAddr::V4(ip)) => Some((Ipv4Addr::from_bits(ip.to_bits() & !0xff).into(), 24)),
-        PeerAddress::Ip(IpAddr::V6(ip)) => Some((Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(), 64)),
-        PeerAddress::Process(_) => None,
+impl Network {
+    fn of(address: PeerAddress) -> Option<Self> {
+        match address {
+            PeerAddress::Ip(IpAddr::V4(ip)) => Some(Self(Ipv4Addr::from_bits(ip.to_bits() & !0xff).into())),
+            PeerAddress::Ip(IpAddr::V6(ip)) => {
+                Some(Self(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into()))
+            }
+            PeerAddress::Process(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.0, if self.0.is_ipv4() { 24 } else { 64 })
     }
 }
 
@@ -121,7 +131,7 @@ fn network_of(address: PeerAddress) -> Option<Network> {
 fn by_peer(addresses: BTreeMap<PeerAddress, PeerCounts>, connections: &HashMap<PeerAddress, u32>) -> Vec<PeerCounts> {
     let mut networks: BTreeMap<Option<Network>, Vec<(PeerAddress, PeerCounts)>> = BTreeMap::new();
     for (address, counts) in addresses {
-        networks.entry(network_of(address)).or_default().push((address, counts));
+        networks.entry(Network::of(address)).or_default().push((address, counts));
     }
     let mut alone: BTreeMap<PeerAddress, PeerCounts> = BTreeMap::new();
     let mut together: BTreeMap<Network, PeerCounts> = BTreeMap::new();
@@ -144,7 +154,7 @@ fn by_peer(addresses: BTreeMap<PeerAddress, PeerCounts>, connections: &HashMap<P
     }
     for (address, count) in connections {
         let counts = match alone.get_mut(address) {
-            None => network_of(*address).and_then(|network| together.get_mut(&network)),
+            None => Network::of(*address).and_then(|network| together.get_mut(&network)),
             alone => alone,
         };
         if let Some(counts) = counts {
@@ -153,8 +163,7 @@ fn by_peer(addresses: BTreeMap<PeerAddress, PeerCounts>, connections: &HashMap<P
     }
     let alone =
         alone.into_iter().map(|(address, counts)| PeerCounts { peer: address.to_string(), addresses: 1, ..counts });
-    let together = (together.into_iter())
-        .map(|((network, length), counts)| PeerCounts { peer: format!("{network}/{length}"), ..counts });
+    let together = together.into_iter().map(|(network, counts)| PeerCounts { peer: network.to_string(), ..counts });
     together.chain(alone).collect()
 }
 
@@ -168,48 +177,62 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// The worst looks of the last ten minutes, one of a [`SPAN`], by each [`Badness`]: those at which most requests
-/// waited, if one waited for long; and those at which most bytes were not taken, if somebody did not read. Clones share
-/// them.
+/// The worst looks of the last ten minutes. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct WorstPeers(Arc<[VecDeque<DatedLook>; 2]>);
+pub struct WorstPeers(Arc<VecDeque<WorstLooks>>);
 
-/// How bad a look is; `None` if it is not.
-type Badness = fn(&PeersSeen) -> Option<(u64, f64)>;
-const BADNESS: [Badness; 2] = [
-    |seen| {
-        let waits = seen.all.longest_wait_seconds;
-        (waits >= LONG_WAIT.as_secs_f64()).then_some((seen.all.waiting, waits))
-    },
-    |seen| (seen.all.not_reading > 0).then_some((seen.all.untaken_bytes, seen.all.longest_untaken_seconds)),
-];
+/// The worst looks of a [`SPAN`].
+#[derive(Clone, Debug)]
+struct WorstLooks {
+    began: Duration,
+    /// When most requests waited, if one waited for long.
+    waiting: Option<DatedLook>,
+    /// When most bytes were not taken, if somebody did not read.
+    untaken: Option<DatedLook>,
+}
+
+/// How bad a look is.
+type Badness = fn(&PeersSeen) -> (u64, f64);
+const BY_WAITS: Badness = |seen| (seen.all.waiting, seen.all.longest_wait_seconds);
+const BY_BYTES: Badness = |seen| (seen.all.untaken_bytes, seen.all.longest_untaken_seconds);
 
 impl WorstPeers {
     fn take_in(&mut self, look: &DatedLook) {
         let (at, seen) = look;
-        let span = |at: Duration| at.as_nanos() / SPAN.as_nanos();
-        for (kind, by) in BADNESS.into_iter().enumerate().filter(|(_, by)| by(seen).is_some()) {
-            let looks = &mut Arc::make_mut(&mut self.0)[kind];
-            while looks.pop_front_if(|first| at.saturating_sub(first.0) > KEPT).is_some() {}
-            match looks.back_mut().filter(|last| span(last.0) == span(*at)) {
-                Some(last) if by(seen) > by(&last.1) => *last = look.clone(),
-                Some(_) => {}
-                None => looks.push_back(look.clone()),
+        let waits = seen.all.longest_wait_seconds >= LONG_WAIT.as_secs_f64();
+        let is_unread = seen.all.not_reading > 0;
+        if !waits && !is_unread {
+            return;
+        }
+        let spans = Arc::make_mut(&mut self.0);
+        while spans.pop_front_if(|first| at.saturating_sub(first.began) > KEPT).is_some() {}
+        if spans.back().is_none_or(|last| at.saturating_sub(last.began) >= SPAN) {
+            spans.push_back(WorstLooks { began: *at, waiting: None, untaken: None });
+        }
+        let Some(span) = spans.back_mut() else { return };
+        for (is_bad, worst, by) in [(waits, &mut span.waiting, BY_WAITS), (is_unread, &mut span.untaken, BY_BYTES)] {
+            if is_bad && worst.as_ref().is_none_or(|(_, worst)| by(seen) > by(worst)) {
+                *worst = Some(look.clone());
             }
         }
     }
 
-    /// Returns the worst look of each kind between two monotonic times: in order of time, and once if it is both.
+    /// Returns the look between two monotonic times at which most requests waited, if one waited for 0.1 s, and that at
+    /// which most bytes were not taken, if somebody did not read: in order of time, and once if it is both.
     pub fn between(&self, from: Duration, to: Duration) -> Vec<(Duration, &PeersSeen)> {
-        let worst = self.0.iter().zip(BADNESS).filter_map(|(looks, by)| {
-            let within = looks.iter().filter(|(at, _)| (from..=to).contains(at)).map(|(at, seen)| (*at, &**seen));
-            within.reduce(|worst, look| if by(look.1) > by(worst.1) { look } else { worst })
-        });
-        let mut looks: Vec<_> = worst.collect();
+        let within = |look: &&DatedLook| (from..=to).contains(&look.0);
+        let waiting = worst(self.0.iter().filter_map(|span| span.waiting.as_ref()).filter(within), BY_WAITS);
+        let untaken = worst(self.0.iter().filter_map(|span| span.untaken.as_ref()).filter(within), BY_BYTES);
+        let both = waiting.into_iter().chain(untaken);
+        let mut looks: Vec<_> = both.map(|(at, seen)| (*at, &**seen)).collect();
         looks.sort_by_key(|(at, _)| *at);
         looks.dedup_by_key(|(at, _)| *at);
         looks
     }
+}
+
+fn worst<'a>(looks: impl Iterator<Item = &'a DatedLook>, by: Badness) -> Option<&'a DatedLook> {
+    looks.reduce(|worst, look| if by(&look.1) > by(&worst.1) { look } else { worst })
 }
 
 #[cfg(test)]

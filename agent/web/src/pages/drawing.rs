@@ -75,8 +75,8 @@ pub fn anchor(share: f64) -> &'static str {
     }
 }
 
-/// Returns the times to write at an axis, one more than `steps` at most for spans of less than that many days, and where
-/// in the span they are.
+/// Returns the times to write at an axis, one more than `steps` at most for spans of less than that many days, and
+/// where in the span they are.
 pub fn ticks(span: Span, steps: u64) -> Vec<(f64, String)> {
     const SECOND: u64 = 1_000_000;
     const STEPS: [u64; 17] =

@@ -67,7 +67,8 @@ pub(crate) fn svg(server: &str, timeline: &Timeline, since_1970: Duration) -> St
                 svg x=(LEFT) y=(top) width=(width) height=(height) viewBox={ "0 0 " (WIDTH) " " (ROWS) }
                     preserveAspectRatio="none" { (panel.cells(timeline, since_1970, span)) }
                 @for (share, text) in ticks(span, 10) {
-                    text x=(f64::from(LEFT) + share * f64::from(width)) y=(top + height + 18) text-anchor=(anchor(share)) {
+                    text x=(f64::from(LEFT) + share * f64::from(width)) y=(top + height + 18)
+                        text-anchor=(anchor(share)) {
                         (text)
                     }
                 }

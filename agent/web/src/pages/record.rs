@@ -16,6 +16,7 @@ use super::text::{date_and_time, duration, grouped, limit, or_unknown, percent, 
 use super::time_spent::{self, Period};
 use super::{calls, functions, heatmap, memory, panels, text, who};
 
+/// Returns the page of a record, with its explanation.
 pub fn record(record: &Record, explanation: &Explanation, place: Place) -> String {
     let title = title(record);
     let body = html! {
@@ -24,7 +25,7 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
         @if place != Place::File {
             p {
                 a href=(text::server_link(&record.server.label)) { "Server " (record.server.label) } " · "
-                a href={ "/api/v1/records/" (record.id) } { "This record as JSON" } " · "
+                a href=(text::record_json_link(&record.id)) { "This record as JSON" } " · "
                 "as a file: " code { "evictscope report " (record.id) " -o report.html" }
             }
         }
@@ -123,6 +124,7 @@ fn charts(record: &Record) -> Markup {
     }
 }
 
+/// Lists what the record lacks, and why.
 fn missing(record: &Record) -> Markup {
     let no_burst = match record.occasion {
         Occasion::Burst => None,
@@ -220,6 +222,7 @@ fn of_burst(burst: &Burst, longest_wait: Option<Duration>) -> Markup {
     }
 }
 
+/// Shows which server the record is about, and its configuration.
 pub fn about_server(record: &Record) -> Markup {
     let server = &record.server;
     let configuration = &record.configuration;

@@ -87,6 +87,10 @@ pub fn record_link(id: &RecordId) -> String {
     format!("/bursts/{id}")
 }
 
+pub fn record_json_link(id: &RecordId) -> String {
+    format!("/api/v1/records/{id}")
+}
+
 pub fn query_link(path: &str, label: &str) -> String {
     format!("{path}?server={}", escaped(label))
 }

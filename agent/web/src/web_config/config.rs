@@ -277,8 +277,8 @@ pub struct TlsSpec {
     pub min_version: MinVersion,
 }
 
-/// Whether clients have to show a certificate, in the words of Go's `crypto/tls`. Without those that ask for one that is
-/// not verified: it protects nothing.
+/// Whether clients have to show a certificate, in the words of Go's `crypto/tls`. Without those that ask for one that
+/// is not verified: it protects nothing.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub enum ClientAuth {
     #[default]

@@ -1,13 +1,14 @@
 //! Who may see the metrics: users and their passwords' bcrypt hashes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{io, thread};
 
 use bcrypt::HashParts;
 use ring::hmac;
 use ring::rand::SystemRandom;
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::sync::oneshot;
 
 /// How many accepted passwords are remembered: bcrypt reads only 72 bytes, so a user has many right passwords.
 const REMEMBERED: usize = 64;
@@ -19,8 +20,16 @@ pub struct Users {
     /// The passwords that bcrypt has accepted. It takes a tenth of a second of CPU time, by design, and a scraper comes
     /// every few seconds with the same password.
     accepted: Mutex<HashSet<Vec<u8>>>,
-    /// One hash is computed at a time: guessing must not take more than a core.
-    turn: Arc<Semaphore>,
+    /// Leads to the one thread that computes hashes: guessing must not take more than a core. It starts with the first
+    /// question, because the agent gives up capabilities after it has read its configuration.
+    questions: Mutex<Option<Sender<Question>>>,
+}
+
+/// Whether a password has this hash.
+struct Question {
+    password: String,
+    hash: String,
+    answer: oneshot::Sender<bool>,
 }
 
 impl Users {
@@ -40,7 +49,7 @@ impl Users {
             // Fails only if the kernel has no random numbers, and then TLS fails too.
             key: key.map_err(|_| "the kernel gives no random numbers".to_owned())?,
             accepted: Mutex::default(),
-            turn: Arc::new(Semaphore::new(1)),
+            questions: Mutex::default(),
         }))
     }
 
@@ -54,15 +63,10 @@ impl Users {
         // An unknown user takes as long as a wrong password, so that nobody learns the users' names.
         let known = self.hashes.get(user);
         let Some(hash) = known.or(self.hashes.values().next()).cloned() else { return false };
-        // A client that goes before its turn costs nothing. Nobody closes the semaphore, so it cannot fail.
-        let turn = self.turn.clone().acquire_owned().await;
-        let password = password.to_owned();
-        let is_same = spawn_blocking(move || {
-            // Kept until the hash is computed, even if the client has gone.
-            let _turn = turn;
-            bcrypt::verify(password, &hash).unwrap_or(false)
-        });
-        let right = is_same.await.unwrap_or(false) && known.is_some();
+        let (answer, answered) = oneshot::channel();
+        let question = Question { password: password.to_owned(), hash, answer };
+        let is_same = self.ask(question) && answered.await == Ok(true);
+        let right = known.is_some() && is_same;
         if right {
             let mut accepted = self.accepted();
             if accepted.len() >= REMEMBERED {
@@ -73,19 +77,47 @@ impl Users {
         right
     }
 
+    /// Hands a question to the thread; returns whether there is a thread.
+    fn ask(&self, question: Question) -> bool {
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        if questions.is_none() {
+            *questions =
+                start().inspect_err(|error| tracing::debug!("cannot start the thread for passwords: {error}")).ok();
+        }
+        let questions = questions.as_ref();
+        questions.is_some_and(|questions| questions.send(question).is_ok())
+    }
+
     fn accepted(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
         // A set of whole entries, even if a writer panicked.
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// Starts a thread that answers one question after another, as long as anybody may ask.
+fn start() -> io::Result<Sender<Question>> {
+    let (questions, asked) = mpsc::channel::<Question>();
+    let answers = move || {
+        for question in asked {
+            // A client that has gone costs nothing.
+            if !question.answer.is_closed() {
+                let is_same = bcrypt::verify(question.password, &question.hash);
+                let _ = question.answer.send(is_same.unwrap_or(false));
+            }
+        }
+    };
+    thread::Builder::new().name("passwords".to_owned()).spawn(answers)?;
+    Ok(questions)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::time::Duration;
+    use std::future::Future as _;
+    use std::sync::{Mutex, mpsc};
+    use std::task::{Context, Poll, Waker};
 
     use anyhow::Context as _;
-    use tokio::time::timeout;
 
     use super::Users;
 
@@ -119,16 +151,25 @@ mod tests {
         Ok(())
     }
 
-    #[tokio::test]
-    async fn an_unknown_user_waits_for_a_hash_as_a_known_one_does() -> anyhow::Result<()> {
-        let users = alice(bcrypt::hash("secret", 4)?)?;
-        let others_turn = users.turn.clone().acquire_owned().await?;
+    #[test]
+    fn an_unknown_user_waits_for_a_hash_as_a_known_one_does() -> anyhow::Result<()> {
+        let (questions, asked) = mpsc::channel();
+        let mut users = alice(bcrypt::hash("secret", 4)?)?;
+        users.questions = Mutex::new(Some(questions));
+        let mut context = Context::from_waker(Waker::noop());
         for user in ["alice", "bob"] {
-            let admitted = timeout(Duration::from_millis(50), users.admit(user, "secret"));
-            assert!(admitted.await.is_err(), "{user}");
+            let mut admitted = Box::pin(users.admit(user, "secret"));
+            assert!(admitted.as_mut().poll(&mut context).is_pending(), "{user}");
+            let question = asked.try_recv()?;
+            let answer = bcrypt::verify(question.password, &question.hash)?;
+            assert_eq!(question.answer.send(answer), Ok(()));
+            let is_admitted = admitted.as_mut().poll(&mut context);
+            assert_eq!(is_admitted, Poll::Ready(user == "alice"), "{user}");
         }
-        drop(others_turn);
-        assert!(users.admit("alice", "secret").await && !users.admit("bob", "secret").await);
+        let mut gone = Box::pin(users.admit("bob", "secret"));
+        assert!(gone.as_mut().poll(&mut context).is_pending());
+        drop(gone);
+        assert!(asked.try_recv()?.answer.is_closed());
         Ok(())
     }
 
