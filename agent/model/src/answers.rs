@@ -115,6 +115,37 @@ pub struct CommandTotals {
     pub failed_calls: u64,
 }
 
+/// The answer of `GET /api/v1/evidence`: where a server's time and memory went, and whose requests wait.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EvidenceAnswer {
+    /// The server's name.
+    pub server: String,
+    /// Shares of the main thread's time in the last ten minutes, and in the last ten seconds.
+    pub time: Vec<ThenAndNow>,
+    /// Bytes of each part of memory a minute ago, or when the server was found, and now; the last is their sum.
+    pub memory: Vec<ThenAndNow>,
+    /// Whose requests wait and who does not read answers now, in sentences without full stops.
+    pub who: Vec<String>,
+}
+
+/// A value at two times, or in two; `None` if it is not known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "their names say what they are")]
+pub struct ThenAndNow {
+    pub name: String,
+    pub then: Option<f64>,
+    pub now: Option<f64>,
+}
+
+impl ThenAndNow {
+    /// Returns by how much it has grown, if it has.
+    pub fn growth(&self) -> Option<f64> {
+        Some(self.now? - self.then?).filter(|growth| *growth > 0.0)
+    }
+}
+
 /// The answer of `GET /api/v1/peers`: whose requests wait, and who does not take answers. Not known (`null`, or empty)
 /// where peers are not looked at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -2,8 +2,8 @@
 //!
 //! Start with [`Record`], which is what a file holds. [`Store`] is the directory of records, [`Labelled`] is what is
 //! remembered about a live server, and [`Keeper`] is the thread that writes, so that no server's thread waits for a
-//! disk. [`explain`] says what happened in a record and why, [`compare`] says what changed from one to another, and
-//! [`profile`] is where a main thread spent its time.
+//! disk. [`explain`] says what happened in a record and why, [`evidence`] where time and memory went and who
+//! waited, [`compare`] what changed from one to another, and [`profile`] is where a main thread spent its time.
 //!
 //! A record never contains a key name or a client's value: `watch` reads neither. It has addresses of clients, unless
 //! `peers` is off. Deliberately absent: making records
@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod evidence;
 pub mod explain;
 #[doc(hidden)]
 pub mod fixture;
@@ -23,11 +24,9 @@ pub mod profile;
 mod record;
 mod store;
 pub mod text;
-mod who;
 
 pub use keeper::{Keeper, KeeperCounts, Tell, unix_us};
 pub use labels::Labelled;
 pub use packed::Unreadable;
 pub use record::{Configuration, Ending, NoProfile, Occasion, Record, RecordId, RecordedPeers, RecordedServer};
 pub use store::{Listed, Store, StoreError, StoreLimits, Summary, read_record};
-pub use who::who;

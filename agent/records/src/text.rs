@@ -64,9 +64,25 @@ pub fn round(duration: Duration) -> String {
     format!("{} {unit}", seconds / length)
 }
 
-/// Returns a share in percent.
+/// Returns a share in percent, all with one digit after the point. (0.0 is added because -0.0 has a sign.)
 pub fn share(value: f64) -> String {
-    format!("{:.1} %", value * 100.0)
+    format!("{:.1} %", value * 100.0 + 0.0)
+}
+
+/// Returns a share in percent: whole percents, except below ten.
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0 + 0.0;
+    match percent {
+        _ if percent == 0.0 || percent >= 9.95 => format!("{percent:.0} %"),
+        _ if percent >= 0.095 => format!("{percent:.1} %"),
+        _ => format!("{percent:.3} %"),
+    }
+}
+
+/// Returns a difference in percent with its sign, and this many digits after the point; none is `+0 %`.
+pub fn change(difference: f64, digits: usize) -> String {
+    let text = format!("{:+.digits$} %", difference * 100.0);
+    if text.contains(|digit| ('1'..='9').contains(&digit)) { text } else { text.replace('-', "+") }
 }
 
 fn scaled(value: f64, step: f64, units: [&str; 5]) -> String {
@@ -86,7 +102,7 @@ fn scaled(value: f64, step: f64, units: [&str; 5]) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{bytes, count, duration, round, seconds};
+    use super::{bytes, change, count, duration, percent, round, seconds, share};
 
     #[test]
     fn numbers_are_short() {
@@ -98,5 +114,14 @@ mod tests {
             [59, 61, 7_300, 172_900].map(|seconds| round(Duration::from_secs(seconds))),
             ["59 s", "1 min", "2 h", "2 days"]
         );
+    }
+
+    #[test]
+    fn nothing_has_no_sign() {
+        let shares = [0.0, -0.0, 0.000_04, 0.004, 0.123, 1.0].map(percent);
+        assert_eq!(shares, ["0 %", "0 %", "0.004 %", "0.4 %", "12 %", "100 %"]);
+        assert_eq!([-0.0, 0.125].map(share), ["0.0 %", "12.5 %"]);
+        assert_eq!([-0.0, -0.004, -0.006, 0.004].map(|by| change(by, 0)), ["+0 %", "+0 %", "-1 %", "+0 %"]);
+        assert_eq!([-0.000_4, -0.000_6].map(|by| change(by, 1)), ["+0.0 %", "-0.1 %"]);
     }
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use evictscope_model::answers::{
-    BurstList, ListedBurst, PeersAnswer, RecordMade, TimelineAnswer, UnwatchedList, UnwatchedServer,
+    BurstList, EvidenceAnswer, ListedBurst, RecordMade, TimelineAnswer, UnwatchedList, UnwatchedServer,
 };
-use evictscope_records::{Record, RecordId, who};
+use evictscope_records::{Record, RecordId};
 use form_urlencoded::byte_serialize;
 use headers::Authorization;
 use headers::authorization::Credentials as _;
@@ -141,12 +141,11 @@ impl AgentClient {
         Ok(record)
     }
 
-    /// Returns whose requests wait in one server, and who does not read answers, each as a sentence; none if nothing is
-    /// outstanding, or that is not known. Fails as [`Self::reading`] does, and if the agent is older.
-    pub fn who(&self, server: &str) -> anyhow::Result<Vec<String>> {
+    /// Returns where the time and the memory of one server went, and whose requests wait. Fails as [`Self::reading`]
+    /// does, and if the agent is older.
+    pub fn evidence(&self, server: &str) -> anyhow::Result<EvidenceAnswer> {
         let query: String = byte_serialize(server.as_bytes()).collect();
-        let peers: PeersAnswer = self.json(&format!("/api/v1/peers?server={query}"), LONGEST_LIST)?;
-        Ok(peers.now.map(|now| who(&now.seen)).unwrap_or_default())
+        self.json(&format!("/api/v1/evidence?server={query}"), LONGEST_LIST)
     }
 
     fn json<T: DeserializeOwned>(&self, path: &str, longest: u64) -> anyhow::Result<T> {

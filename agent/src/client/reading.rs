@@ -64,7 +64,6 @@ pub const GOALS: Selector = all_of(&catalogue::MEM_TOFREE);
 pub const OBSERVED: Selector = all_of(&catalogue::OBSERVED).with(EVICTING);
 pub const USED_MEMORY: Selector = member(Member::UsedMemory);
 pub const NOT_COUNTED_MEMORY: Selector = all_of(&catalogue::NOT_COUNTED_MEMORY);
-pub const MEMORY_PART: Selector = all_of(&catalogue::MEMORY_PART);
 pub const MAXMEMORY: Selector = member(Member::Maxmemory);
 pub const LIMIT_IGNORED: Selector = all_of(&catalogue::SERVER_ROLE).with(&[("applies", "no")]);
 pub const CLIENT_BUFFERS: Selector = all_of(&catalogue::CLIENT_BUFFERS);

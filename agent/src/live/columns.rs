@@ -6,7 +6,7 @@ const GAP: usize = 1;
 
 pub struct Column<T> {
     pub heading: &'static str,
-    /// Enough for every cell.
+    /// Enough for every cell, or for as much of a text as there is room for.
     width: usize,
     is_number: bool,
     cell: fn(&T) -> Cell,
@@ -63,7 +63,7 @@ pub fn cells<T>(columns: &[Column<T>], of: &T) -> Vec<Cell> {
 
 fn padded<T>(column: &Column<T>, text: &str) -> String {
     let width = column.width;
-    if column.is_number { format!("{text:>width$}{:GAP$}", "") } else { format!("{text:<width$}{:GAP$}", "") }
+    if column.is_number { format!("{text:>width$}{:GAP$}", "") } else { format!("{text:<width$.width$}{:GAP$}", "") }
 }
 
 /// Returns whether somebody should look at a row.

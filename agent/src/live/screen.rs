@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evictscope_model::answers::{ListedBurst, UnwatchedServer};
+use evictscope_model::answers::{EvidenceAnswer, ListedBurst, UnwatchedServer};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Color;
@@ -37,6 +37,7 @@ pub fn run(agent: &AgentClient, first: Reading) -> anyhow::Result<()> {
 fn show(terminal: &mut DefaultTerminal, agent: &AgentClient, mut screen: Screen) -> anyhow::Result<()> {
     loop {
         screen.load_history(agent);
+        screen.load_evidence(agent, false);
         terminal.draw(|frame| screen.draw(frame))?;
         let rest = INTERVAL.saturating_sub(screen.read_at.elapsed());
         if rest > Duration::ZERO && event::poll(rest)? {
@@ -65,8 +66,8 @@ struct Screen {
     list: ListState,
     /// The server that is shown alone.
     opened: Option<String>,
-    /// Whose requests wait there, and who does not read answers.
-    who: Vec<String>,
+    /// Where the time and the memory of that server went, and who its clients are.
+    evidence: EvidenceAnswer,
 }
 
 impl Screen {
@@ -81,7 +82,7 @@ impl Screen {
             failure: None,
             list: ListState::default().with_selected(Some(0)),
             opened: None,
-            who: Vec::new(),
+            evidence: EvidenceAnswer::default(),
         }
     }
 
@@ -99,7 +100,7 @@ impl Screen {
         self.bursts = agent.bursts()?;
         // An older agent does not list them.
         self.unwatched = agent.unwatched().unwrap_or_default();
-        self.who = self.opened.as_ref().and_then(|server| agent.who(server).ok()).unwrap_or_default();
+        self.load_evidence(agent, true);
         Ok(())
     }
 
@@ -128,6 +129,16 @@ impl Screen {
         }
     }
 
+    /// Asks the agent for the evidence of the server that is shown alone, if it is another one or that `is_old`.
+    fn load_evidence(&mut self, agent: &AgentClient, is_old: bool) {
+        let Some(server) = self.opened.as_ref().filter(|server| is_old || self.evidence.server != **server) else {
+            return;
+        };
+        // An older agent has none.
+        let evidence = agent.evidence(server).unwrap_or_default();
+        self.evidence = EvidenceAnswer { server: server.clone(), ..evidence };
+    }
+
     fn selected(&self) -> Option<&String> {
         let last = self.readings.now.servers.len().checked_sub(1)?;
         let index = self.list.selected().unwrap_or(0).min(last);
@@ -142,10 +153,7 @@ impl Screen {
             KeyCode::Esc | KeyCode::Backspace => self.opened = None,
             KeyCode::Down | KeyCode::Char('j') => self.list.select_next(),
             KeyCode::Up | KeyCode::Char('k') => self.list.select_previous(),
-            KeyCode::Enter => {
-                self.opened = self.selected().cloned();
-                self.who.clear();
-            }
+            KeyCode::Enter => self.opened = self.selected().cloned(),
             _ => {}
         }
         false
@@ -217,7 +225,7 @@ impl Screen {
             rates: self.readings.rates(server),
             history: self.histories.get(server),
             bursts: bursts.cloned().collect(),
-            who: &self.who,
+            evidence: Some(&self.evidence).filter(|evidence| evidence.server == server),
         };
         draw(frame, area, &server);
     }
@@ -225,7 +233,7 @@ impl Screen {
 
 #[cfg(test)]
 mod tests {
-    use evictscope_model::answers::UnwatchedReason;
+    use evictscope_model::answers::{ThenAndNow, UnwatchedReason};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -258,9 +266,38 @@ mod tests {
             assert_eq!(one.contains("stale 37.5 %"), has_room, "{one}");
             assert_eq!(one.contains("stalled by expire 9.0 s, eviction 2.5 s"), has_room, "{one}");
         }
-        screen.who = vec!["480 of 512 waiting requests come from 10.0.4.0/24, the first for 400 ms".to_owned()];
-        let one = shown(&mut screen, 80, 24)?;
-        assert!(one.contains(" 480 of 512 waiting requests come from 10.0.4.0/24, the first for 400 ms "), "{one}");
+        let row = |name: &str, then, now| ThenAndNow { name: name.to_owned(), then: Some(then), now: Some(now) };
+        screen.evidence = EvidenceAnswer {
+            server: "6379".to_owned(),
+            time: vec![
+                row("Evictions", 0.0, -0.0),
+                row("GET", 0.1, 0.05),
+                row("EVALSHA", 0.02, 0.71),
+                row("Without a CPU", 0.8, 0.9),
+            ],
+            memory: vec![
+                row("keys and the rest", 3e9, 3e9),
+                row("scripts", 2e6, 3e8),
+                row("all (used_memory)", 3e9, 3.3e9),
+            ],
+            who: vec!["480 of 512 waiting requests come from 10.0.4.0/24, the first for 400 ms".to_owned()],
+        };
+        for (width, height) in [(120, 40), (80, 24), (80, 18), (10, 5)] {
+            let one = shown(&mut screen, width, height)?.split_whitespace().collect::<Vec<_>>().join(" ");
+            for part in [
+                "EVALSHA 71 % 2.0 %",
+                "GET 5.0 % 10 %",
+                "Without a CPU 90 % 80 %",
+                "memory: scripts grew by 284 MiB",
+                "scripts 286 MiB 1.9 MiB",
+                "480 of 512 waiting requests come from 10.0.4.0/24, the first for 400 ms",
+            ] {
+                assert!(width < 80 || one.contains(part), "{part}: {one}");
+            }
+            assert!(!one.contains("Evictions"), "nothing went there: {one}");
+            let places = ["EVALSHA", "GET 5.0", "Without a CPU"].map(|name| one.find(name));
+            assert!(places.is_sorted(), "the largest first, but what is part of the others: {one}");
+        }
         screen.press(KeyCode::Esc.into());
         assert!(shown(&mut screen, 80, 24)?.contains("6380"));
         assert!(screen.press(KeyCode::Char('q').into()));

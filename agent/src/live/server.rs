@@ -1,9 +1,11 @@
-//! One server alone: what clients felt, what comes next, its last minutes, expiry, histograms and bursts.
+//! One server alone: what clients felt, where its time and memory went, who its clients are, what comes next, its last
+//! minutes, expiry, histograms and bursts.
 
 use std::time::Duration;
 
-use evictscope_model::answers::ListedBurst;
-use evictscope_records::text::{bytes, count, or_unknown, round, seconds, share};
+use evictscope_model::answers::{EvidenceAnswer, ListedBurst, ThenAndNow};
+use evictscope_records::evidence::grew_most;
+use evictscope_records::text::{bytes, count, or_unknown, percent, round, seconds, share};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::widgets::{Block, ListState};
@@ -11,17 +13,22 @@ use ratatui::widgets::{Block, ListState};
 use super::columns::{Cell, Column};
 use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::rates::{History, Rates};
-use super::servers::{ServerRow, columns, parts, stalls};
+use super::servers::{ServerRow, columns, stalls};
 use crate::client::reading::*;
-use crate::text::{self, HISTOGRAM_TEXT};
+use crate::text::{self, HISTOGRAM_TEXT, wrapped};
 
 const LONGEST_BAR: usize = 40;
 /// Two histograms go side by side only if each has room for bars of this length.
 const SHORTEST_BAR: usize = 10;
 /// Lines kept for the bursts: two, below their headings.
 const BURSTS: u16 = TABLE_EXTRA + 2;
-/// On a screen with fewer lines, a sparkline has one line.
-const HIGH_SCREEN: u16 = 40;
+/// Lines kept for the histograms before a sparkline has more than one line.
+const HISTOGRAMS: u16 = 8;
+/// The width of a column of the evidence, and the least and the most of that of its names.
+const VALUES: u16 = 8;
+const NAMES: [u16; 2] = [20, 30];
+/// A share of the time below it is none.
+const LEAST_TIME: f64 = 0.000_5;
 
 /// The columns of bursts, the most important ones first.
 const BURST_COLUMNS: [Column<ListedBurst>; 9] = [
@@ -52,16 +59,13 @@ pub struct ShownServer<'a> {
     pub history: Option<&'a History>,
     /// The newest first.
     pub bursts: Vec<ListedBurst>,
-    /// Whose requests wait, and who does not read answers.
-    pub who: &'a [String],
+    /// `None` if it is not known.
+    pub evidence: Option<&'a EvidenceAnswer>,
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     let none = History::default();
     let history = server.history.unwrap_or(&none);
-    let [high, low] = SPARKLINES;
-    let height = if area.height >= HIGH_SCREEN { high } else { low };
-
     let inner = usize::from(area.width.saturating_sub(FRAME));
     let half = usize::from(area.width / 2).saturating_sub(usize::from(FRAME));
     let is_wide = half >= HISTOGRAM_TEXT + SHORTEST_BAR;
@@ -74,26 +78,55 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     let goals = drawn(GOALS, bytes);
     let most = if is_wide { durations.len().max(goals.len()) } else { durations.len() };
     let most = u16::try_from(most).unwrap_or(u16::MAX).saturating_add(FRAME);
-    let said =
-        [stalls(server.reading), parts(server.reading), limit(server.reading), expiry(server.reading, server.rates)];
-    let who = server.who.iter().map(|sentence| format!(" {sentence}"));
-    let said: Vec<_> = said.into_iter().flatten().chain(who).collect();
-    let of_said = u16::try_from(said.len()).unwrap_or(u16::MAX);
-    let rest = area.height.saturating_sub(TABLE_EXTRA + 1 + height + of_said + BURSTS);
+    let (time, memory) =
+        server.evidence.map_or_else(Default::default, |evidence| (spent(evidence), &evidence.memory[..]));
+    let who = server.evidence.map_or(&[][..], |evidence| &evidence.who);
+    let who = who.iter().flat_map(|sentence| wrapped(sentence, usize::from(area.width.saturating_sub(1))));
+    let known = [stalls(server.reading), limit(server.reading), expiry(server.reading, server.rates)];
+    let said: Vec<_> = who.map(|line| format!(" {line}")).chain(known.into_iter().flatten()).collect();
 
-    let [top, upper, between, middle, bottom] = Layout::vertical([
+    // What answers most comes first, and the drawings get what remains.
+    let lines_of = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+    let room = area.height.saturating_sub(TABLE_EXTRA + 1);
+    let of_said = lines_of(said.len()).min(room);
+    let of_evidence = match lines_of(time.len().max(memory.len())) {
+        0 => 0,
+        rows => rows.saturating_add(TABLE_EXTRA).min(room - of_said),
+    };
+    let room = room - of_said - of_evidence;
+    let [high, low] = SPARKLINES;
+    let height = match room {
+        _ if room >= high + HISTOGRAMS + BURSTS => high,
+        _ if room >= low => low,
+        _ => 0,
+    };
+    let [top, evidence, between, upper, middle, bottom] = Layout::vertical([
         Constraint::Length(TABLE_EXTRA + 1),
-        Constraint::Length(height),
+        Constraint::Length(of_evidence),
         Constraint::Length(of_said),
-        Constraint::Length(most.min(rest)),
+        Constraint::Length(height),
+        Constraint::Length(most.min(room.saturating_sub(height + BURSTS))),
         Constraint::Fill(1),
     ])
     .areas(area);
     let rows = [ServerRow::new(server.name, server.reading, server.rates)];
     let mut unselected = ListState::default();
     table(frame, top, server.name, &columns(&rows), &rows, &mut unselected);
-    sparklines(frame, upper, server.name, history);
+    if of_evidence > 0 {
+        let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(evidence);
+        let columns = |area: Rect, headings, cells| evidence_columns(area.width, headings, cells);
+        let of_time =
+            columns(left, ["WHAT", "NOW", "10 MIN"], [|row| cell(row.now, percent), |row| cell(row.then, percent)]);
+        table(frame, left, "where the time went", &of_time, &time, &mut unselected);
+        let of_memory =
+            columns(right, ["PART", "NOW", "MIN AGO"], [|row| cell(row.now, bytes), |row| cell(row.then, bytes)]);
+        let grown = grew_most(memory).map(|(part, by)| format!("memory: {} grew by {}", part.name, bytes(by)));
+        table(frame, right, grown.as_deref().unwrap_or("where the memory is"), &of_memory, memory, &mut unselected);
+    }
     lines(frame, between, said);
+    if height > 0 {
+        sparklines(frame, upper, server.name, history);
+    }
     let by_duration = ("evicting calls by duration, per second", durations);
     let by_goal = ("evicting calls by mem_tofree, per second", goals);
     if is_wide {
@@ -104,6 +137,37 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
         histogram(frame, middle, by_duration);
     }
     table(frame, bottom, "bursts, the newest first", &BURST_COLUMNS, &server.bursts, &mut unselected);
+}
+
+/// Returns where the main thread's time went, the largest share first, and last what is part of the others.
+fn spent(evidence: &EvidenceAnswer) -> Vec<ThenAndNow> {
+    let Some((part, shares)) = evidence.time.split_last() else { return Vec::new() };
+    let mut shares = Vec::from_iter(shares);
+    shares.sort_by(|left, right| right.now.unwrap_or(-1.0).total_cmp(&left.now.unwrap_or(-1.0)));
+    let is_some = |share: Option<f64>| share.is_none_or(|share| share >= LEAST_TIME);
+    let all = shares.into_iter().chain([part]);
+    all.filter(|row| is_some(row.now) || is_some(row.then)).cloned().collect()
+}
+
+/// Returns the columns of a table of evidence, whose names have what the others leave.
+fn evidence_columns(
+    width: u16,
+    [what, now, then]: [&'static str; 3],
+    [of_now, of_then]: [fn(&ThenAndNow) -> Cell; 2],
+) -> [Column<ThenAndNow>; 3] {
+    let value = VALUES + 1;
+    let room = width.saturating_sub(FRAME);
+    let names = if room >= NAMES[0] + 2 * value { room - 2 * value } else { room.saturating_sub(value) };
+    let names = usize::from(names.min(NAMES[1]));
+    [
+        Column::text(what, names, |row: &ThenAndNow| row.name.clone().into()),
+        Column::number(now, usize::from(VALUES), of_now),
+        Column::number(then, usize::from(VALUES), of_then),
+    ]
+}
+
+fn cell(value: Option<f64>, text: fn(f64) -> String) -> Cell {
+    or_unknown(value, text).into()
 }
 
 /// Draws a histogram. If there is no room for all of it, drops the smallest values, which matter least.

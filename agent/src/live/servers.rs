@@ -128,22 +128,10 @@ fn limit(reading: &ServerReading) -> String {
 
 /// Returns how long the clients of a server were stalled by each cause, in one line; `None` if they were not.
 pub fn stalls(reading: &ServerReading) -> Option<String> {
-    let by = largest(reading.by(STALLED, "cause"), duration);
-    by.map(|causes| format!(" stalled by {causes}"))
-}
-
-/// Returns what the memory of a server is made of, in one line; `None` if that is not known.
-pub fn parts(reading: &ServerReading) -> Option<String> {
-    let by = largest(reading.by(MEMORY_PART, "part"), bytes);
-    by.map(|parts| format!(" memory: {}", parts.replace('_', " ")))
-}
-
-/// Returns those that are not 0, the largest first.
-fn largest<'a>(by: impl Iterator<Item = (&'a str, f64)>, text: fn(f64) -> String) -> Option<String> {
-    let mut by: Vec<_> = by.filter(|(_, value)| *value > 0.0).collect();
-    by.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-    let parts: Vec<_> = by.into_iter().map(|(name, value)| format!("{name} {}", text(value))).collect();
-    (!parts.is_empty()).then(|| parts.join(", "))
+    let mut by: Vec<_> = reading.by(STALLED, "cause").filter(|(_, seconds)| *seconds > 0.0).collect();
+    by.sort_by(|(_, left), (_, right)| right.total_cmp(left));
+    let causes: Vec<_> = by.into_iter().map(|(cause, seconds)| format!("{cause} {}", duration(seconds))).collect();
+    (!causes.is_empty()).then(|| format!(" stalled by {}", causes.join(", ")))
 }
 
 fn observed(row: &ServerRow<'_>) -> String {
@@ -219,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_stalled_clients_and_where_memory_is() {
+    fn a_line_says_what_stalled_clients() {
         assert_eq!(stalls(&ServerReading::default()), None);
         const BY: [Selector; 3] = [
             STALLED.with(&[("cause", "commands")]),
@@ -228,9 +216,6 @@ mod tests {
         ];
         let reading = server(&[(BY[0], 2.0), (BY[1], 61.25), (BY[2], 0.0)]);
         assert_eq!(stalls(&reading).as_deref(), Some(" stalled by cpu 61.2 s, commands 2.0 s"));
-        let pubsub = MEMORY_PART.with(&[("part", "clients_pubsub")]);
-        let reading = server(&[(MEMORY_PART.with(&[("part", "rest")]), 2048.0), (pubsub, 4096.0)]);
-        assert_eq!(parts(&reading).as_deref(), Some(" memory: clients pubsub 4.0 KiB, rest 2.0 KiB"));
     }
 
     #[test]

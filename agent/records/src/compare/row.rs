@@ -63,10 +63,8 @@ impl ComparedRow {
         let text = |value: Option<f64>| text::or_unknown(value, |value| self.unit.text(value));
         let difference = self.before.zip(self.after).map(|(before, after)| after - before);
         let change = match (self.unit, self.before, difference) {
-            (MeasureUnit::Share, _, Some(difference)) => format!("{:+.1} %", difference * 100.0),
-            (_, Some(before), Some(difference)) if before > 0.0 => {
-                format!("{:+.0} %", difference / before * 100.0)
-            }
+            (MeasureUnit::Share, _, Some(difference)) => text::change(difference, 1),
+            (_, Some(before), Some(difference)) if before > 0.0 => text::change(difference / before, 0),
             _ => String::new(),
         };
         let noise = text::or_unknown(self.noise, |noise| self.unit.text(noise));

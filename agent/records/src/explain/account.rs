@@ -3,15 +3,16 @@
 //! At the limit, what takes memory has to be freed elsewhere, so used memory hardly shows it. It shows in each part by
 //! itself, and in how much memory falls when the buffers are released: what was evicted for them is gone.
 
-use evictscope_telemetry::{ClientBuffers, Moment};
+use evictscope_telemetry::{ClientBuffers, MemoryPart, Moment};
 
 use super::expiry::{self, Behind};
-use super::growth::{Growth, growth, growth_since_lowest, rise};
+use super::growth::{Growth, OtherPart, bytes_of_parts, grown_parts, growth, growth_since_lowest, rise};
 use super::step::{self, MemoryStep};
 use super::window::Window;
 use crate::text::{count, size};
 
-/// The least that an evicted key frees: a `dictEntry` of 24 bytes and the shortest string for its name.
+/// The least that an evicted key frees, where the mean size of keys is not known: a `dictEntry` of 24 bytes and the
+/// shortest string for its name.
 const LEAST_KEY: f64 = 32.0;
 
 /// How long before evictions a limit may have been lowered to cause them, microseconds.
@@ -28,6 +29,8 @@ pub struct Account {
     pub replicas: Option<Growth>,
     /// Replication and AOF buffers that do not count against `maxmemory`.
     pub not_counted: Option<Growth>,
+    /// Other parts of memory that are no keys, and grew for more than a moment.
+    pub parts: Vec<(OtherPart, Growth)>,
     /// A hash table that was resized.
     pub table: Option<MemoryStep>,
     /// Expired keys that were held.
@@ -36,7 +39,9 @@ pub struct Account {
     pub fallen: Option<u64>,
     /// What commands wrote while evictions went on, net of what expired and was deleted, estimated, bytes.
     pub written: Option<u64>,
-    /// By how much everything but the buffers rose per second in the later half of the calm before, bytes.
+    /// The mean size of the server's keys with their values, where its parts of memory are read, bytes.
+    mean_key: Option<f64>,
+    /// By how much all but the buffers and these parts rose per second in the later half of the calm before, bytes.
     pub rise_before: Option<f64>,
     /// What `maxmemory` was lowered from and to, and used memory then, bytes.
     pub lowered: Option<(u64, u64, u64)>,
@@ -53,10 +58,12 @@ impl Account {
             classes: classes(window),
             replicas,
             not_counted,
+            parts: grown_parts(window),
             table: step::resized_table(window),
             expired: None,
             fallen: fallen(window),
             written: None,
+            mean_key: mean_key(window),
             rise_before: rise_before(window),
             lowered: lowered(window),
         };
@@ -76,12 +83,13 @@ impl Account {
     fn measured(&self) -> u64 {
         let client_buffers = self.client_buffers.map_or(0, |growth| growth.bytes());
         let table = self.table.map_or(0, |table| table.bytes);
-        client_buffers.saturating_add(table).saturating_add(self.replication().unwrap_or(0))
+        let parts = self.parts.iter().map(|(_, growth)| growth.bytes());
+        parts.chain([client_buffers, table, self.replication().unwrap_or(0)]).fold(0, u64::saturating_add)
     }
 
     /// Returns what commands wrote while evictions went on, less what expired and was deleted, bytes. Takes the higher
-    /// of two estimates that do not need the size of a key, and err on the low side: each command wrote as much as
-    /// before; what was evicted, but made no room for anything measured, made room for something new.
+    /// of two estimates: each command wrote as much as before; what was evicted, but made no room for anything
+    /// measured, made room for something new. Where the size of keys is not known, they err on the low side.
     fn estimate_written(&self, window: &Window<'_>) -> Option<u64> {
         let evicted = window.evicted_keys()? as f64;
         // If nothing was evicted, nothing had to make room.
@@ -94,8 +102,15 @@ impl Account {
         let by_rise = self.rise_before.map_or(0.0, |rise| rise * length);
         let used = |moment: Option<&Moment>| Some(moment?.used_memory? as f64);
         let change = used(window.inside.first()).zip(used(window.inside.last())).map(|(first, last)| last - first);
-        let by_keys = change.map_or(0.0, |change| evicted * LEAST_KEY - self.measured() as f64 + change.min(0.0));
+        let key = self.mean_key.unwrap_or(LEAST_KEY).max(LEAST_KEY);
+        let by_keys = change.map_or(0.0, |change| evicted * key - self.measured() as f64 + change.min(0.0));
         Some(by_rise.max(by_keys).max(0.0) as u64)
+    }
+
+    /// Says how much commands wrote: some bytes, or at least so many.
+    pub fn written_text(&self, written: u64) -> String {
+        let written = size(written);
+        if self.mean_key.is_some() { format!("some {written}") } else { format!("{written} or more") }
     }
 
     /// Returns everything that took memory, and what fell without an explanation, bytes; `None` if memory is not known.
@@ -129,12 +144,19 @@ impl Account {
         let parts = [
             (self.fallen).map(|bytes| format!("memory fell by {} from its peak", size(bytes))),
             grown.map(|bytes| format!("client buffers grew by {}", size(bytes))),
-            (self.written).map(|bytes| format!("writes took {} or more", size(bytes))),
+            (self.written).map(|bytes| format!("writes took {}", self.written_text(bytes))),
             keys.map(|keys| format!("{} keys were evicted", count(keys as f64))),
         ];
         let parts = Vec::from_iter(parts.into_iter().flatten()).join(", ");
         format!("The evidence is inconclusive: {parts}, and no single cause explains that.")
     }
+}
+
+/// Returns the mean size of keys when evictions began, bytes.
+fn mean_key(window: &Window<'_>) -> Option<f64> {
+    let parts = window.inside.iter().chain(window.calm.iter().rev()).find_map(|moment| moment.memory)?;
+    let values = parts.get(MemoryPart::Rest)?.saturating_sub(parts.tracking_table().unwrap_or_default());
+    Some(values as f64 / parts.keys.filter(|keys| *keys > 0)? as f64)
 }
 
 /// Returns the classes in the calm, at the median of their sum, and at their peak.
@@ -160,13 +182,16 @@ fn fallen(window: &Window<'_>) -> Option<u64> {
     })
 }
 
-/// Returns by how much everything but client buffers rose per second in the calm before.
+/// Returns by how much everything but client buffers and, where they are read, the parts that are no keys rose per
+/// second in the calm before.
 fn rise_before(window: &Window<'_>) -> Option<f64> {
     if !window.has_calm() {
         return None;
     }
+    let knows_parts = window.settled().iter().any(|moment| moment.memory.is_some());
     let rest = |moment: &Moment| {
-        let rest = moment.used_memory? as f64 - moment.client_buffers?.total() as f64;
+        let parts = if knows_parts { bytes_of_parts(moment)? } else { 0 };
+        let rest = moment.used_memory? as f64 - moment.client_buffers?.total() as f64 - parts as f64;
         Some((window.seconds_since_calm(moment), rest))
     };
     let values: Vec<_> = window.settled().iter().filter_map(rest).collect();

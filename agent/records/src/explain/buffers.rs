@@ -1,13 +1,14 @@
 //! Client buffers, and those of replicas.
 
-use evictscope_telemetry::{BurstKind, ClientBuffers};
+use evictscope_telemetry::{BurstKind, ClientBuffers, MemoryPart, Moment};
 
 use super::CauseKind;
 use super::account::{Account, without_replicas};
 use super::finding::{Finding, explains, finding, share_of, time_limit};
-use super::growth::Growth;
+use super::growth::{Growth, growth_since_lowest};
+use super::parts::made_room;
 use super::window::Window;
-use crate::text::size;
+use crate::text::{capital, size};
 
 /// Client buffers have grown if they did so by this share of what they were, as in a burst's kind.
 const LEAST_GROWTH: f64 = 0.1;
@@ -19,16 +20,10 @@ pub fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding>
     if !has_grown || !explains(account, grew) {
         return None;
     }
-    let at_limit = window.limit().map_or_else(String::new, |limit| format!(" at the limit of {}", size(limit)));
     let grown = account.classes.map(|(before, peak)| grown_by_class(before, peak));
     let class = grown.as_deref().and_then(|grown| largest(grown, grew));
-    let summary = format!(
-        "Client buffers{} grew by {}, from {} to {}, and evictions had to make room for them{at_limit}",
-        class.map_or_else(String::new, |class| format!(" of {class}")),
-        size(grew),
-        size(growth.from),
-        size(growth.to)
-    );
+    let name = class.map_or_else(|| "Client buffers".to_owned(), |class| format!("Client buffers of {class}"));
+    let summary = made_room(window, &name, growth);
     let mut evidence = Vec::new();
     if let Some(grown) = grown {
         let grown = grown.iter().map(|(class, before, peak)| format!("{class} {} to {}", size(*before), size(*peak)));
@@ -100,21 +95,27 @@ pub fn replication(window: &Window<'_>, account: &Account) -> Option<Finding> {
         let growth = of(growth);
         format!("Client buffers of replicas: {growth} (each replica is accounted all of a buffer that they share).")
     }));
-    let summary = match account.not_counted.filter(|growth| growth.bytes() >= grew) {
-        Some(growth) => {
-            evidence.push(share_of(account, grew));
-            format!(
-                "Replication and AOF buffers grew by {}, to {}: they do not count against maxmemory, but take memory of the host",
-                size(grew),
-                size(growth.to)
-            )
-        }
-        None => format!(
-            "Buffers of replicas grew to {}: as much of that as the replication backlog holds counts against maxmemory",
-            size(account.replicas.map_or(grew, |growth| growth.to))
-        ),
+    let not_counted = account.not_counted.filter(|growth| growth.bytes() >= grew);
+    let all = not_counted.map(|growth| ("replication and AOF buffers", growth));
+    let (name, most) = named(window).or(all).or_else(|| Some((MemoryPart::Replicas.title(), account.replicas?)))?;
+    let [by, from, to] = [most.bytes(), most.from, most.to].map(size);
+    let counts = if not_counted.is_some() {
+        evidence.push(share_of(account, grew));
+        "they do not count against maxmemory, but take memory of the host"
+    } else {
+        "as much of that as the replication backlog holds counts against maxmemory"
     };
+    let summary = format!("{} grew by {by}, from {from} to {to}: {counts}", capital(name));
     finding(CauseKind::ReplicationBuffers, grew as f64, summary, evidence)
+}
+
+/// Returns which of replicas' buffers, the backlog and the AOF buffer grew most, where these parts are read.
+fn named(window: &Window<'_>) -> Option<(&'static str, Growth)> {
+    let parts = [MemoryPart::Replicas, MemoryPart::Backlog, MemoryPart::AofBuffer];
+    let grown = parts.into_iter().filter_map(|part| {
+        Some((part.title(), growth_since_lowest(window, |moment: &Moment| moment.memory?.get(part))?))
+    });
+    grown.max_by_key(|(_, growth)| growth.bytes()).filter(|(_, growth)| growth.bytes() > 0)
 }
 
 /// Says why the burst fed on itself, if it did.

@@ -3,7 +3,7 @@
 use super::account::Account;
 use super::finding::{Finding, LEAST_BYTES, explains, finding, share_of, time_limit};
 use super::window::Window;
-use super::{Cause, CauseKind, big_key, buffers, stalls};
+use super::{Cause, CauseKind, big_key, buffers, parts, stalls};
 use crate::Occasion;
 use crate::text::{bytes, count, seconds, size};
 
@@ -27,7 +27,7 @@ pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
             resized_table(window, account),
             lowered_limit(account),
         ];
-        found.extend(all.into_iter().flatten());
+        found.extend(all.into_iter().flatten().chain(parts::found(window, account)));
     }
     if found.is_empty() && window.record.occasion == Occasion::Buffers {
         found.extend(buffers::swollen(window));
@@ -137,6 +137,7 @@ fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
             .refused()
             .map(|refused| format!("The server answered {} commands with an error meanwhile.", count(refused as f64))),
     );
+    evidence.extend(parts::largest(window));
     finding(CauseKind::NothingToEvict, f64::INFINITY, summary, evidence)
 }
 
@@ -149,8 +150,7 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
     let in_time = seconds(window.seconds());
     let summary =
         format!("Commands wrote at the limit, and in {in_time} {} keys were evicted to make room", count(keys as f64));
-    // Assumes the smallest keys, because the true size is unknown: the larger they are, the further off.
-    let mut evidence = vec![format!("Writes took {} at the very least.", size(written))];
+    let mut evidence = vec![format!("Writes took {}.", account.written_text(written))];
     if let Some(rise) = account.rise_before.filter(|rise| *rise > 0.0) {
         evidence.push(format!(
             "In the {:.0} s before, all but client buffers grew by {} a second.",

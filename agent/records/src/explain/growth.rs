@@ -1,6 +1,6 @@
 //! A part of memory that grew, and a straight line through values that scatter.
 
-use evictscope_telemetry::Moment;
+use evictscope_telemetry::{MemoryPart, MemoryParts, Moment};
 
 use super::window::Window;
 
@@ -40,14 +40,14 @@ impl Growth {
 
 /// Returns how a part grew since the calm. The server counts client buffers late, so the peak is looked for until some
 /// time after the reclaim.
-pub fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
+pub fn growth(window: &Window<'_>, part: impl Fn(&Moment) -> Option<u64>) -> Option<Growth> {
     // What only evicting calls show is not known before the first of them.
-    let at_start = window.calm.last().into_iter().chain(window.inside).filter_map(part).next()?;
-    let to = window.whole.iter().filter_map(part).max()?;
+    let at_start = window.calm.last().into_iter().chain(window.inside).find_map(&part)?;
+    let to = window.whole.iter().filter_map(&part).max()?;
     let values: Vec<_> = (window.calm.iter())
         .filter_map(|moment| Some((window.seconds_since_calm(moment), part(moment)? as f64)))
         .collect();
-    let mut sizes: Vec<_> = window.calm.iter().filter_map(part).collect();
+    let mut sizes: Vec<_> = window.calm.iter().filter_map(&part).collect();
     sizes.sort_unstable();
     let exceeded_in = |share: usize| sizes.get(sizes.len() - sizes.len().div_ceil(share));
     Some(Growth {
@@ -60,10 +60,45 @@ pub fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<G
 }
 
 /// Returns how a part grew since it was lowest in the calm before.
-pub fn growth_since_lowest(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
-    let growth = growth(window, part)?;
+pub fn growth_since_lowest(window: &Window<'_>, part: impl Fn(&Moment) -> Option<u64>) -> Option<Growth> {
+    let growth = growth(window, &part)?;
     let lowest = window.calm.iter().filter_map(part).min();
     Some(Growth { from: lowest.unwrap_or(growth.from), ..growth })
+}
+
+/// A part of memory that is neither keys nor buffers of clients and replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherPart {
+    Scripts,
+    ClusterLinks,
+    TrackingTable,
+}
+
+impl OtherPart {
+    const ALL: [Self; 3] = [Self::Scripts, Self::ClusterLinks, Self::TrackingTable];
+
+    fn bytes(self, parts: &MemoryParts) -> Option<u64> {
+        match self {
+            Self::Scripts => parts.get(MemoryPart::Scripts),
+            Self::ClusterLinks => parts.get(MemoryPart::ClusterLinks),
+            Self::TrackingTable => parts.tracking_table(),
+        }
+    }
+}
+
+/// Returns what all of these take, bytes; `None` if no parts were read at this moment.
+pub fn bytes_of_parts(moment: &Moment) -> Option<u64> {
+    let parts = moment.memory?;
+    Some(OtherPart::ALL.iter().filter_map(|part| part.bytes(&parts)).fold(0, u64::saturating_add))
+}
+
+/// Returns how each of them grew for more than a moment since the calm, if it did.
+pub fn grown_parts(window: &Window<'_>) -> Vec<(OtherPart, Growth)> {
+    let grown = OtherPart::ALL.into_iter().filter_map(|part| {
+        let growth = growth_since_lowest(window, |moment: &Moment| part.bytes(&moment.memory?))?;
+        growth.is_lasting().then_some((part, growth))
+    });
+    grown.filter(|(_, growth)| growth.bytes() > 0).collect()
 }
 
 /// A rise counts if it is this many times the scatter around the line: ten or more values in random order rise by as

@@ -6,8 +6,8 @@ use std::time::Duration;
 use evictscope_telemetry::{Burst, Moment, StallCause, microseconds};
 use jiff::Timestamp;
 
-use super::commands;
 use super::window::Window;
+use super::{commands, parts as memory_parts};
 use crate::text::{capital, count, seconds, size};
 
 /// If calls were observed for less than this share of the time, they took longer than is known.
@@ -30,6 +30,7 @@ pub fn sentence(window: &Window<'_>) -> String {
         }
         None => parts.extend(without_burst(window)),
     }
+    parts.extend(memory_parts::grown_most(window));
     parts.extend(window.burst().and_then(reclaim));
     parts.extend(window.child_us().map(|us| {
         format!(

@@ -2,8 +2,8 @@
 //!
 //! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is
 //! about, and what came after. `account::Account` says what memory went to. Each cause that needs more than that has a
-//! file: `big_key`, `buffers`, `expiry`, `stalls`, `step`. `causes` weighs them. `remedies` has what the lab showed to
-//! work, and what the runbooks say. `docs/TOUR.md` is for operators.
+//! file: `big_key`, `buffers`, `expiry`, `parts`, `stalls`, `step`. `causes` weighs them. `remedies` has what the lab
+//! showed to work, and what the runbooks say. `docs/TOUR.md` is for operators.
 //!
 //! Deliberately absent: anything that guesses. If numbers are missing, or decide nothing, no cause is named.
 
@@ -16,6 +16,7 @@ mod expiry;
 mod finding;
 mod growth;
 mod happened;
+mod parts;
 #[cfg(test)]
 mod properties;
 mod remedies;
@@ -55,6 +56,9 @@ pub struct Explanation {
 pub enum CauseKind {
     ClientBuffers,
     ReplicationBuffers,
+    Scripts,
+    ClusterLinks,
+    TrackingTable,
     /// A hash table was resized: a single step by a power of two.
     ResizedTable,
     /// Expired keys were held, because the expire cycle was behind.
@@ -81,6 +85,9 @@ impl fmt::Display for CauseKind {
         f.write_str(match self {
             Self::ClientBuffers => "client buffers",
             Self::ReplicationBuffers => "replication and AOF buffers",
+            Self::Scripts => "scripts",
+            Self::ClusterLinks => "buffers of cluster links",
+            Self::TrackingTable => "the tracking table",
             Self::ResizedTable => "a hash table that was resized",
             Self::ExpiryBehind => "expiry that was behind",
             Self::BigKey => "a big key",

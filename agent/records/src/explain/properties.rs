@@ -1,6 +1,6 @@
 //! Tests what holds for all records: what is not known adds no cause, sizes and noise are none, and no numbers do harm.
 
-use evictscope_telemetry::{ClientBuffers, Moment};
+use evictscope_telemetry::{ClientBuffers, MemoryPart, MemoryParts, Moment};
 use proptest::prelude::*;
 
 use super::tests::{change_burst, each, kinds};
@@ -121,11 +121,17 @@ proptest! {
             _ => next(),
         };
         let time = std::time::Duration::from_micros;
+        let parts = |used, some| {
+            let mut parts = MemoryParts::new(used, [(MemoryPart::Scripts, Some(some))]);
+            (parts.tracked_keys, parts.tracked_items) = (Some(some), Some(used));
+            parts
+        };
         for moment in &mut record.moments {
             *moment = Moment {
                 at: time(any()),
                 used_memory: Some(any()),
                 maxmemory: Some(any()),
+                memory: Some(parts(any(), any())),
                 not_counted: Some(any()),
                 client_buffers: Some(ClientBuffers { normal: any(), replica: any(), pubsub: any(), primary: any() }),
                 evicted_keys: Some(any()),

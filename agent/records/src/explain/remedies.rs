@@ -82,10 +82,10 @@ fn against_client_buffers(window: &Window<'_>, account: &Account) -> Option<Reme
             (100.0 * missing as f64 / limit as f64).ceil()
         ),
         evidence: vec![format!(
-            "{} were missing: client buffers grew by {}, and writes took {} or more meanwhile.",
+            "{} were missing: client buffers grew by {}, and writes took {} meanwhile.",
             size(missing),
             size(grew),
-            size(written)
+            account.written_text(written)
         )],
         proof: Proof::Lab(TTL),
     })
@@ -120,9 +120,9 @@ fn against_table(window: &Window<'_>, account: &Account) -> Option<Remedy> {
         against: CauseKind::ResizedTable,
         what: format!("Raise maxmemory by {more} at least, to {to} or more; the next table will take twice the room"),
         evidence: vec![format!(
-            "The table took {}, and writes {} or more while the server evicted.",
+            "The table took {}, and writes {} while the server evicted.",
             size(step),
-            size(written)
+            account.written_text(written)
         )],
         proof: Proof::Lab(ROOM_FOR_TABLE),
     })
@@ -218,6 +218,17 @@ fn runbook_against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static st
         CauseKind::ReplicationBuffers => (
             "Find the replica that is behind, and limit what it may hold (client-output-buffer-limit replica)",
             "EvictscopeClientBuffersSwelling",
+        ),
+        CauseKind::Scripts => (
+            "Send few scripts, with arguments in place of values in their texts; SCRIPT FLUSH ASYNC frees those that are kept",
+            "EvictscopeBurstsRecurring",
+        ),
+        CauseKind::TrackingTable => {
+            ("Lower tracking-table-max-keys, or have clients track fewer keys", "EvictscopeBurstsRecurring")
+        }
+        CauseKind::ClusterLinks => (
+            "Limit what a slow member of the cluster may hold (cluster-link-sendbuf-limit, Redis 7.0 or later)",
+            "EvictscopeBurstsRecurring",
         ),
         CauseKind::ExpiryBehind if expiry::takes_little(window) => (
             "Find what keeps expiry from them: a client that scans all the time (CLIENT LIST, cmd=scan), CLIENT PAUSE, or, on a replica, its primary",

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use evictscope_telemetry::{Burst, CallResult, Moment};
+use evictscope_telemetry::{Burst, CallResult, MemoryPart, MemoryParts, Moment};
 
 use super::{CauseKind, explain};
 use crate::fixture::burst_record;
@@ -73,6 +73,103 @@ fn each_cause_is_found_alone() {
     for (kind, record) in each() {
         assert_eq!(kinds(&record), [kind], "{:#?}", explain(&record));
     }
+}
+
+/// Returns the record in which not client buffers grew, but scripts or the tracking table, from some size by another.
+fn grown_part(kind: CauseKind, from: u64, by: u64) -> Record {
+    let mut record = burst_record();
+    change_moments(&mut record, |at, moment| {
+        let Some(buffers) = &mut moment.client_buffers else { return };
+        // They swell, and shrink in the reclaim.
+        let grown = (buffers.normal - 20 * MIB) as f64 / (30 * MIB) as f64;
+        let part = from + (by as f64 * if at < 7.0 { grown } else { 1.0 }) as u64;
+        let swollen = std::mem::replace(&mut buffers.normal, 20 * MIB) - 20 * MIB;
+        moment.used_memory = moment.used_memory.map(|used| used - swollen + part - from);
+        let scripts = (kind == CauseKind::Scripts).then_some(part);
+        let mut parts = MemoryParts::new(moment.used_memory.unwrap_or_default(), [(MemoryPart::Scripts, scripts)]);
+        let tracked = (kind == CauseKind::TrackingTable).then_some(part / 110);
+        (parts.tracked_keys, parts.tracked_items) = (tracked, tracked);
+        moment.memory = Some(parts);
+    });
+    record
+}
+
+#[test]
+fn a_part_that_grew_is_named_and_writes_are_not() {
+    let told = explain(&grown_part(CauseKind::Scripts, 2 * MIB, 30 * MIB));
+    let grew = "by 30.0 MiB, from 2.0 MiB to 32.0 MiB";
+    let why = format!("Scripts grew {grew}, and evictions had to make room for them at the limit of 325 MiB.");
+    assert_eq!(told.why, why);
+    assert!(told.what.contains(&format!("of memory, scripts grew most, {grew}")), "{}", told.what);
+    assert!(told.help.contains("SCRIPT FLUSH ASYNC"), "{}", told.help);
+    // It has to be a third of the 30 MiB by which memory fell and of the 16 KiB that were written.
+    for kind in [CauseKind::Scripts, CauseKind::TrackingTable] {
+        let found = |by| kinds(&grown_part(kind, 2 * MIB, by));
+        assert_eq!(found(30 * MIB), [kind]);
+        assert_eq!([10 * MIB + MIB / 64, 10 * MIB].map(found), [vec![kind], vec![]]);
+    }
+}
+
+/// The same record is of writes, until scripts are a third of the room that evictions made: 220,000 keys of 300 bytes.
+#[test]
+fn writes_are_named_until_a_part_is_a_third_of_what_was_evicted() {
+    let with_scripts = |bytes: u64| {
+        let mut record = real("writes");
+        change_moments(&mut record, |at, moment| {
+            // It had been at the limit, so that nothing rose before.
+            let used = moment.used_memory.filter(|_| at >= 0.0).unwrap_or(300 * MIB);
+            moment.used_memory = Some(used);
+            let scripts = (bytes as f64 * (at / 2.0).clamp(0.0, 1.0)) as u64;
+            let mut parts = MemoryParts::new(used, [(MemoryPart::Scripts, Some(scripts))]);
+            parts.keys = Some(used / 300);
+            moment.memory = Some(parts);
+        });
+        kinds(&record)
+    };
+    let third = 219_793 * 300 / 3;
+    assert_eq!(
+        [0, third - MIB / 4, third + MIB / 4].map(with_scripts),
+        [CauseKind::Data, CauseKind::Data, CauseKind::Scripts].map(|kind| vec![kind])
+    );
+}
+
+#[test]
+fn which_buffer_of_replication_grew_is_named() {
+    let grew = |part: Option<MemoryPart>| {
+        let mut record = real("replication-buffers");
+        change_moments(&mut record, |_, moment| {
+            let used = moment.used_memory.unwrap_or_default();
+            moment.memory =
+                part.map(|part| MemoryParts::new(used, [(part, moment.client_buffers.map(|buffers| buffers.replica))]));
+        });
+        explain(&record).why.split(" grew by ").next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        [None, Some(MemoryPart::Backlog), Some(MemoryPart::AofBuffer)].map(grew),
+        ["Replicas' buffers", "Replication backlog", "AOF buffer"]
+    );
+}
+
+#[test]
+fn what_holds_memory_is_named_where_no_key_is_left() {
+    let mut record = nothing_to_evict();
+    change_moments(&mut record, |_, moment| {
+        moment.memory = Some(MemoryParts::new(300 * MIB, [(MemoryPart::Scripts, Some(200 * MIB))]));
+    });
+    let causes = explain(&record).causes;
+    assert!(causes[0].evidence.contains(&"Most of the 300 MiB in use: scripts, 200 MiB.".to_owned()), "{causes:?}");
+}
+
+#[test]
+fn growth_is_mentioned_from_a_hundredth_of_memory_on() {
+    let peak = grown_part(CauseKind::Scripts, MIB, 0)
+        .moments
+        .iter()
+        .filter_map(|moment| moment.used_memory)
+        .max()
+        .unwrap_or_default();
+    let is_told = |by| explain(&grown_part(CauseKind::Scripts, MIB, by)).what.contains("scripts grew most");
+    assert_eq!([peak / 100 + 1, peak / 100 - 1].map(is_told), [true, false]);
 }
 
 #[test]

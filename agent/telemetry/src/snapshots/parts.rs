@@ -9,65 +9,59 @@ use std::collections::BTreeMap;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserializer, Serialize, Serializer};
 
-/// A share of `used_memory` with an owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryPart {
-    /// Memory that was used when the server had started.
-    Startup,
-    /// Buffers of normal clients.
-    ClientsNormal,
-    /// Buffers of subscribers.
-    ClientsPubsub,
-    /// Buffers of the link to the primary.
-    ClientsPrimary,
-    /// Output buffers of replicas, beyond what the backlog has.
-    Replicas,
-    /// The replication backlog.
-    Backlog,
-    /// What waits to be written to the AOF.
-    AofBuffer,
-    /// Links to other members of the cluster.
-    ClusterLinks,
-    /// The scripts of EVAL.
-    Scripts,
-    /// The places of the hash tables of keys and of their times to live.
-    Tables,
-    /// What remains.
-    Rest,
+/// What the tracking table takes for each key, and for each client that may have it, bytes. Tried with 100,000 keys and
+/// one to three clients of Redis 6.2 to 8.2 and Valkey 9.1: 0.8 to 1.3 times what was then seen.
+const OF_TRACKED: [u64; 2] = [50, 60];
+
+/// Declares the parts, each with its name in metrics and in records, and its name for people.
+macro_rules! memory_parts {
+    ($($(#[$doc:meta])* $part:ident $name:literal $title:literal)*) => {
+        /// A share of `used_memory` with an owner.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum MemoryPart {
+            $($(#[$doc])* $part,)*
+        }
+
+        impl MemoryPart {
+            /// All of them; the rest is the last.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$part),*];
+
+            /// Returns its name in metrics and in records.
+            pub const fn name(self) -> &'static str {
+                [$($name),*][self as usize]
+            }
+
+            /// Returns its name for people.
+            pub const fn title(self) -> &'static str {
+                [$($title),*][self as usize]
+            }
+        }
+    };
 }
 
-impl MemoryPart {
-    /// All of them; the rest is the last.
-    pub const ALL: [Self; 11] = [
-        Self::Startup,
-        Self::ClientsNormal,
-        Self::ClientsPubsub,
-        Self::ClientsPrimary,
-        Self::Replicas,
-        Self::Backlog,
-        Self::AofBuffer,
-        Self::ClusterLinks,
-        Self::Scripts,
-        Self::Tables,
-        Self::Rest,
-    ];
-
-    /// Returns its name in metrics and in records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Startup => "startup",
-            Self::ClientsNormal => "clients_normal",
-            Self::ClientsPubsub => "clients_pubsub",
-            Self::ClientsPrimary => "clients_primary",
-            Self::Replicas => "replicas",
-            Self::Backlog => "backlog",
-            Self::AofBuffer => "aof_buffer",
-            Self::ClusterLinks => "cluster_links",
-            Self::Scripts => "scripts",
-            Self::Tables => "tables",
-            Self::Rest => "rest",
-        }
-    }
+memory_parts! {
+    /// Memory that was used when the server had started.
+    Startup "startup" "server as it started"
+    /// Buffers of normal clients.
+    ClientsNormal "clients_normal" "client buffers"
+    /// Buffers of subscribers.
+    ClientsPubsub "clients_pubsub" "subscribers' buffers"
+    /// Buffers of the link to the primary.
+    ClientsPrimary "clients_primary" "link to the primary"
+    /// Output buffers of replicas, beyond what the backlog has.
+    Replicas "replicas" "replicas' buffers"
+    /// The replication backlog.
+    Backlog "backlog" "replication backlog"
+    /// What waits to be written to the AOF.
+    AofBuffer "aof_buffer" "AOF buffer"
+    /// Links to other members of the cluster.
+    ClusterLinks "cluster_links" "cluster links"
+    /// The scripts of EVAL.
+    Scripts "scripts" "scripts"
+    /// The places of the hash tables of keys and of their times to live.
+    Tables "tables" "hash tables of keys"
+    /// What remains.
+    Rest "rest" "keys and the rest"
 }
 
 /// The parts of a server's memory at one moment, and counts of what takes memory that is in no part but the rest.
@@ -107,6 +101,12 @@ impl MemoryParts {
     /// Returns a part, bytes; `None` if it is not known.
     pub fn get(&self, part: MemoryPart) -> Option<u64> {
         self.parts[part as usize]
+    }
+
+    /// Returns by estimate what the tracking table takes, which is in the rest, bytes.
+    pub fn tracking_table(&self) -> Option<u64> {
+        let [keys, clients] = [self.tracked_keys?, self.tracked_items?].map(|count| count.min(u64::from(u32::MAX)));
+        Some(keys * OF_TRACKED[0] + clients * OF_TRACKED[1])
     }
 
     /// Returns the highest of each part in both.

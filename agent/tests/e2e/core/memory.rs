@@ -88,7 +88,7 @@ fn parts(program: &Path) -> anyhow::Result<()> {
         "{all:?} with a replica that does not read"
     );
     let page = agent.get(&format!("/server/{}", redis.name()))?;
-    ensure!(page.contains("buffers of subscribers"), "{page}");
+    ensure!(page.contains("Subscribers' buffers"), "{page}");
     ensure!(is_nameless || page.contains("By estimate, the tracking table takes "), "{page}");
     redis.config_set("maxmemory", "1gb")?;
     let limits =

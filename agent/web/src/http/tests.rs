@@ -88,6 +88,7 @@ async fn every_page_answers() -> anyhow::Result<()> {
     check("/api/v1/commands", 404, "the counters of this server's commands are not known")?;
     check("/api/v1/unwatched", 200, "{\"unwatched\":[]}")?;
     check("/api/v1/timeline", 200, "\"bin_seconds\":0.02")?;
+    check("/api/v1/evidence", 200, "{\"server\":\"6379\",\"time\":[{\"name\":\"Evictions\",\"then\":0.34")?;
     check("/api/v1/peers", 200, "{\"server\":\"6379\",\"now\":null,\"worst\":[]}")?;
     let svg = "content-type: image/svg+xml\r\n";
     check("/heatmap.svg?server=6379", 200, svg)?;

@@ -10,12 +10,12 @@ mod calls;
 mod chart;
 mod columns;
 mod drawing;
+pub(crate) mod evidence;
 mod facts;
 mod felt;
 mod frame;
 mod functions;
 pub(crate) mod heatmap;
-mod memory;
 mod overview;
 mod panels;
 mod record;
@@ -24,8 +24,6 @@ mod strips;
 #[cfg(test)]
 mod tests;
 mod text;
-mod time_spent;
-mod who;
 
 use evictscope_records::Record;
 use evictscope_records::explain::explain;

@@ -13,8 +13,7 @@ use super::drawing::Span;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::text::{date_and_time, duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size};
-use super::time_spent::{self, Period};
-use super::{calls, functions, heatmap, memory, panels, text, who};
+use super::{calls, evidence, functions, heatmap, panels, text};
 
 /// Returns the page of a record, with its explanation.
 pub fn record(record: &Record, explanation: &Explanation, place: Place) -> String {
@@ -32,9 +31,7 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
         (numbers(record))
         (causes(explanation))
         (remedies(explanation))
-        (time_spent(record))
-        (memory::of_record(record))
-        (who::of_record(&record.peers))
+        (evidence::of_record(record, times(record)))
         (charts(record))
         (calls::slowest(&record.slowest))
         @if let Ok(profile) = &record.profile {
@@ -169,17 +166,6 @@ fn times(record: &Record) -> (u64, u64) {
     let is_asked = matches!(record.occasion, Occasion::Asked | Occasion::Ended);
     let span = Span::of(&record.moments).filter(|_| is_asked);
     span.map_or((record.began_us, record.ended_us), |span| (span.from_us, span.to_us))
-}
-
-/// Says where the main thread's time went in it, and in the minute before.
-fn time_spent(record: &Record) -> Markup {
-    let (moments, (from_us, to_us)) = (&record.moments, times(record));
-    let periods = [
-        Period { title: "In it", moments: time_spent::between(moments, from_us, to_us) },
-        Period { title: "In the minute before", moments: time_spent::between(moments, 0, from_us) },
-    ];
-    let spans = Some(&record.commands[..]).filter(|spans| !spans.is_empty());
-    time_spent::section(periods, spans, None)
 }
 
 /// Returns the longest wait of a request between two times.

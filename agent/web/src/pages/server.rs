@@ -14,15 +14,12 @@ use super::drawing::Span;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::text::{UNKNOWN, date_and_time, duration, grouped, head, limit, or_unknown, percent, round, size};
-use super::time_spent::{self, Period};
-use super::{felt, memory, panels, text, who};
+use super::{evidence, felt, panels, text};
 use crate::exported::ExportedServer;
 
 /// How much of the last minutes is drawn.
 const MINUTES: Duration = Duration::from_secs(600);
 const MOST_RECORDS: usize = 50;
-/// How much of them is now.
-const NOW: Duration = Duration::from_secs(10);
 
 /// What the page shows. All of it is a copy.
 pub struct ServerView<'a> {
@@ -40,19 +37,19 @@ pub struct ServerView<'a> {
 
 /// Returns the page.
 pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
+    let moments = (shown.server.zip(shown.timeline))
+        .map_or_else(Vec::new, |(server, timeline)| timeline.moments(Duration::ZERO, Duration::MAX, server.since_1970));
     let body = html! {
         h1 { "Redis server " (shown.label) }
         @match shown.server {
             Some(server) => {
                 (identity(server))
                 (felt::section(server))
-                (time_spent(server, shown.timeline))
-                (memory::of_server(server, shown.timeline))
-                (who::section(server))
+                (evidence::of_server(server, &moments))
                 h2 { "Evictions" }
                 (evictions(server, shown.timeline))
                 h2 { "The last ten minutes" }
-                (last_minutes(shown.timeline, server.since_1970))
+                (last_minutes(shown.timeline.map(|_| &moments[..])))
                 (bursts(server, shown.records.unwrap_or_default()))
             },
             None => p {
@@ -85,21 +82,6 @@ fn identity(server: &ExportedServer) -> Markup {
             }
         }
     }
-}
-
-/// Says where the main thread's time went, now and in the last minutes.
-fn time_spent(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
-    let Some(timeline) = timeline else { return html! {} };
-    let moments = timeline.moments(Duration::ZERO, Duration::MAX, server.since_1970);
-    let to_us = moments.last().map_or(0, Moment::unix_us);
-    let now = time_spent::between(&moments, to_us.saturating_sub(microseconds(NOW)), to_us);
-    let (spans, others) = match server.commands() {
-        Some(log) => (Some(log.between(Duration::ZERO, Duration::MAX, server.since_1970)), log.others()),
-        None => (None, None),
-    };
-    let periods =
-        [Period { title: "Last 10 seconds", moments: now }, Period { title: "Last 10 minutes", moments: &moments }];
-    time_spent::section(periods, spans.as_deref(), others)
 }
 
 /// Says what evictions do now, and what decides them.
@@ -156,19 +138,18 @@ fn expiry(server: &ExportedServer) -> Markup {
     }
 }
 
-fn last_minutes(timeline: Option<&Timeline>, since_1970: Duration) -> Markup {
-    let Some(timeline) = timeline else {
+fn last_minutes(moments: Option<&[Moment]>) -> Markup {
+    let Some(moments) = moments else {
         return html! { p { "Its evicting calls are not seen: what was not found, below, says why." } };
     };
-    let moments = timeline.moments(Duration::ZERO, Duration::MAX, since_1970);
-    let Some(known) = Span::of(&moments) else {
+    let Some(known) = Span::of(moments) else {
         return html! { p { "Nothing was read yet. Reload this page in a moment." } };
     };
     let from_us = known.to_us.saturating_sub(microseconds(MINUTES));
-    let columns = Columns::of(&moments, Span::new(known.from_us.max(from_us), known.to_us));
+    let columns = Columns::of(moments, Span::new(known.from_us.max(from_us), known.to_us));
     html! {
         p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
-        (panels::all(&moments, &columns))
+        (panels::all(moments, &columns))
     }
 }
 

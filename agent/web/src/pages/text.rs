@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_records::RecordId;
 use evictscope_records::text::seconds;
-pub use evictscope_records::text::{round, size};
+pub use evictscope_records::text::{percent, round, size};
 use form_urlencoded::byte_serialize;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
@@ -61,16 +61,6 @@ pub fn grouped(number: u64) -> String {
 pub fn rate(rate: f64) -> String {
     // The cast saturates.
     format!("{}/s", grouped(rate.round() as u64))
-}
-
-/// Returns a share in percent: whole percents, except below ten.
-pub fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    match percent {
-        _ if percent == 0.0 || percent >= 9.95 => format!("{percent:.0} %"),
-        _ if percent >= 0.095 => format!("{percent:.1} %"),
-        _ => format!("{percent:.3} %"),
-    }
 }
 
 /// Returns the value as text, or that it is not known.
@@ -136,7 +126,6 @@ mod tests {
     fn numbers_are_grouped_and_rounded() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(rate(8_000.6), "8,001/s");
-        assert_eq!([0.0, 0.000_04, 0.004, 0.123, 1.0].map(percent), ["0 %", "0.004 %", "0.4 %", "12 %", "100 %"]);
         assert_eq!(or_unknown(Some(0.5), percent), "50 %");
         assert_eq!(or_unknown(None, percent), "not known");
     }

@@ -1,6 +1,6 @@
-//! `GET /metrics`, in the text format of Prometheus; as JSON the last finished bursts, `/api/v1/bursts`, and the last
-//! ten minutes of one server, `/api/v1/timeline`, of which `/heatmap.svg` is a drawing, its own counters
-//! of commands, `/api/v1/commands`, and who its clients are, `/api/v1/peers`.
+//! `GET /metrics`, in the text format of Prometheus; as JSON the last finished bursts, `/api/v1/bursts`, and of one
+//! server the last ten minutes, `/api/v1/timeline`, of which `/heatmap.svg` is a drawing, its own counters of commands,
+//! `/api/v1/commands`, who its clients are, `/api/v1/peers`, and where its time and memory went, `/api/v1/evidence`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use prometheus::{TEXT_FORMAT, TextEncoder};
 use super::app::{App, Refusal, Which};
 use crate::exported::ExportedServer;
 use crate::families::{families, loop_last_turn, records, servers_ended, servers_unwatched};
-use crate::pages::heatmap;
+use crate::pages::{evidence as tables, heatmap};
 use crate::shared::Shared;
 
 pub(super) async fn metrics(State(app): State<App>) -> Response {
@@ -133,6 +133,16 @@ pub(super) async fn commands(State(app): State<App>, Query(which): Query<Which>)
         other_calls: log.others(),
     };
     Ok(Json(answer).into_response())
+}
+
+pub(super) async fn evidence(State(app): State<App>, Query(which): Query<Which>) -> Response {
+    app.aside(move |shared| {
+        let server = which.of(shared)?;
+        let timeline = server.timeline().map(|timeline| timeline.clone());
+        let moments = timeline.map(|timeline| timeline.moments(Duration::ZERO, Duration::MAX, server.since_1970));
+        Ok(Json(tables::answer(&server, &moments.unwrap_or_default())))
+    })
+    .await
 }
 
 pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Response {

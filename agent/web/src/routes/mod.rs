@@ -42,6 +42,7 @@ pub(crate) fn router(shared: Shared, requesters: Requesters) -> Router {
         .route("/metrics", get(api::metrics))
         .route("/api/v1/bursts", get(api::bursts))
         .route("/api/v1/commands", get(api::commands))
+        .route("/api/v1/evidence", get(api::evidence))
         .route("/api/v1/peers", get(api::peers))
         .route("/api/v1/records", get(records::list))
         .route("/api/v1/records/{id}", get(records::one))
