@@ -57,7 +57,7 @@ fn traced(
         links.extend(tracer.attach(program, executable.target(), site, 0)?);
     }
     let tgid = std::process::id();
-    tracer.config.set(0, TraceConfig { tgid, is_observed: 1, slower_ns, ..TraceConfig::default() })?;
+    tracer.config.set(0, TraceConfig { tgid, is_observed: 1, generation: 1, slower_ns, evicted_keys: 0 })?;
     call();
     let slow = tracer.slow_calls().iter().map(|call| call.duration_ns).collect();
     Ok((tracer.counts(), slow))
