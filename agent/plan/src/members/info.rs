@@ -14,7 +14,6 @@ use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Atom, Atoms, Execution, State, Value};
 use evictscope_model::{FileAddress, Member, Printed};
 
-use super::sources::only;
 use crate::names::functions_of;
 
 /// The conversions of integers of 8 bytes.
@@ -131,6 +130,12 @@ fn loaded_from(code: &FunctionCode, atoms: &Atoms, value: &Value) -> Option<u64>
         }
     }
     only(displacements).filter(|_| options.is_empty())
+}
+
+/// Returns the only one, which may occur several times; `None` if there are different ones.
+pub fn only<T: Ord>(found: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut found: BTreeSet<T> = found.into_iter().collect();
+    found.pop_first().filter(|_| found.is_empty())
 }
 
 /// Calls `visit` with what is known at each call of a function that formats one of these texts: where its arguments on

@@ -12,7 +12,7 @@ use evictscope_machine::flow::Execution;
 use evictscope_machine::flow::interpreter::Halt;
 use evictscope_model::{FileAddress, Member};
 
-use super::info::Info;
+use super::info::{Info, only};
 
 /// Why a member of `server` or the allocator's counter is not known. Its text is a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,12 +33,6 @@ impl MemberError {
     pub fn unknown(why: impl Into<String>) -> Self {
         Self::Unknown(why.into())
     }
-}
-
-/// Returns the only one, which may occur several times; `None` if there are different ones.
-pub fn only<T: Ord>(found: impl IntoIterator<Item = T>) -> Option<T> {
-    let mut found: BTreeSet<T> = found.into_iter().collect();
-    found.pop_first().filter(|_| found.is_empty())
 }
 
 /// Returns the only address in `range`.

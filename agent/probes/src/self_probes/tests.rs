@@ -15,8 +15,8 @@ use super::{FileOffset, LinkKeeper, OVER_LIMIT, Probes, SelfProbes, USED_MEMORY,
 use crate::target::{FUNCTIONS, alone, own_sites};
 
 /// Calls a function `calls` times with every probe of the eviction call on it, after `change` has changed the
-/// configuration that the programs see. Passes `before` the number of each call before making it. Also returns how often
-/// the machine stood still for so long that another burst may have begun.
+/// configuration that the programs see. Passes `before` the number of each call before making it. Also returns how
+/// often the machine stood still for so long that another burst may have begun.
 fn evictions(
     calls: u64,
     change: impl Fn(&mut ServerConfig),
