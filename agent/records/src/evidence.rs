@@ -43,7 +43,7 @@ impl Shares {
         let grown = |of: fn(&Moment) -> Option<Duration>| {
             Some(share(microseconds(of(last)?).saturating_sub(microseconds(of(first)?))))
         };
-        let evictions = grown(|moment| Some(moment.evicting));
+        let evictions = evicting_us(moments).map(|us| share(us.round() as u64));
         let expiry = grown(|moment| moment.expiring);
         let (cpu, no_cpu) = (grown(|moment| moment.cpu), grown(|moment| moment.waiting));
         let within = spans.iter().filter(|span| {
@@ -70,6 +70,23 @@ impl Shares {
         named.sort_by(|(_, left), (_, right)| right.total_cmp(left));
         named.into_iter().take(NAMED).map(|(name, _)| name)
     }
+}
+
+/// Returns the time in evicting calls, microseconds. Where keys were evicted but not all calls observed, they are taken
+/// to have had the same share of the time as where they were; `None` if none was observed then.
+fn evicting_us(moments: &[Moment]) -> Option<f64> {
+    let (mut seen_us, mut observed_us, mut all_us) = (0, 0, 0);
+    for [before, after] in moments.array_windows() {
+        let grown_us = |of: fn(&Moment) -> Duration| microseconds(of(after).saturating_sub(of(before)));
+        let evicting_us = grown_us(|moment| moment.evicting);
+        if evicting_us > 0 || before.evicted_keys != after.evicted_keys {
+            seen_us += evicting_us;
+            observed_us += grown_us(|moment| moment.observed);
+            all_us += grown_us(|moment| moment.at);
+        }
+    }
+    let share = if all_us == 0 { Some(0.0) } else { (observed_us > 0).then(|| seen_us as f64 / observed_us as f64) };
+    share.map(|share| share.min(1.0) * all_us as f64)
 }
 
 /// Returns which shares of the main thread's time went where in two times, with what commands took in them; `None` if
@@ -173,6 +190,7 @@ mod tests {
         let ms = |ms: u64| Some(Duration::from_millis(ms));
         let moment = |at: u64, cpu, waiting, evicting| Moment {
             at: Duration::from_millis(at),
+            observed: Duration::from_millis(at),
             cpu: ms(cpu),
             waiting: ms(waiting),
             evicting: Duration::from_millis(evicting),
@@ -205,6 +223,20 @@ mod tests {
         assert_eq!(rows([&[], &moments], Some(&[none]))[2], "Other commands - 0 %", "and not -0 %");
         assert_eq!(rows([&[], &moments], None)[2], "Commands, all else - 70 %");
         assert_eq!(rows([&[], &moments[..1]], None), [""; 0]);
+        // Of two seconds in which keys were evicted, calls were observed for a tenth; of two others, for none.
+        let evicting = |at: u64, keys, observed, evicting| Moment {
+            evicted_keys: Some(keys),
+            observed: Duration::from_millis(observed),
+            ..moment(at, 0, 0, evicting)
+        };
+        for (keys, observed, expected) in
+            [(9, 200, "Evictions - 10 %"), (9, 0, "Evictions - -"), (0, 0, "Evictions - 0 %")]
+        {
+            let took = if observed > 0 { 40 } else { 0 };
+            let moments =
+                [evicting(0, 0, 0, 0), evicting(2_000, keys, observed, took), evicting(4_000, keys, observed, took)];
+            assert_eq!(rows([&[], &moments], None)[0], expected);
+        }
     }
 
     #[test]
