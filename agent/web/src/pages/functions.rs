@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use evictscope_records::profile::format::{Drawing, flame_graph};
+use evictscope_records::profile::format::flame_graph;
 use evictscope_records::profile::{Activity, Profile};
 use maud::{Markup, html};
 
@@ -47,10 +47,8 @@ pub fn of(profile: &Profile) -> Markup {
 fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Markup {
     let mut part = profile.clone();
     part.stacks.retain(|stack| is_drawn(stack.activity));
-    let drawing = Drawing { which: None, title, is_file: false };
-    let drawn = flame_graph(&part, &drawing);
     html! {
-        @if let Some(drawn) = drawn.transpose() {
+        @if let Some(drawn) = flame_graph(&part, None).transpose() {
             figure {
                 figcaption {
                     strong { (title) }
