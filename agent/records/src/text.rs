@@ -2,12 +2,19 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Shown for a value that is not known.
 const UNKNOWN: &str = "-";
 
 /// Returns the value as text, or a dash if it is not known.
 pub fn or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
+}
+
+/// Returns a time from its microseconds since 1970; `None` if it is thousands of years away.
+pub fn timestamp(unix_us: u64) -> Option<Timestamp> {
+    Timestamp::from_microsecond(i64::try_from(unix_us).ok()?).ok()
 }
 
 /// Returns the text with a capital letter at its beginning.

@@ -233,13 +233,14 @@ impl Screen {
 
 #[cfg(test)]
 mod tests {
-    use evictscope_model::answers::{ThenAndNow, UnwatchedReason};
+    use evictscope_model::answers::ThenAndNow;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use super::*;
     use crate::client::reading::tests::{TEXT, server};
     use crate::client::reading::{CLIENTS_WAITING, STALLED};
+    use crate::live::servers::tests::unwatched;
 
     fn shown(screen: &mut Screen, width: u16, height: u16) -> anyhow::Result<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height))?;
@@ -307,12 +308,7 @@ mod tests {
     #[test]
     fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
         let mut screen = Screen::new(Reading::default());
-        screen.unwatched = vec![UnwatchedServer {
-            server: "6380".to_owned(),
-            pid: 43,
-            reason: UnwatchedReason::Executable,
-            why: "too old".to_owned(),
-        }];
+        screen.unwatched = vec![unwatched()];
         let page = shown(&mut screen, 80, 24)?;
         assert!(page.contains("No server is watched"), "{page}");
         assert!(page.contains("6380 (pid 43) is not watched: too old"), "{page}");

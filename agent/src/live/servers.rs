@@ -169,7 +169,7 @@ pub fn notes(reading: &Reading, unwatched: &[UnwatchedServer]) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use evictscope_model::answers::UnwatchedReason;
 
     use super::*;
@@ -238,6 +238,16 @@ mod tests {
         assert!(alarming(&[], &now).is_empty());
     }
 
+    /// Returns a server that is too old.
+    pub fn unwatched() -> UnwatchedServer {
+        UnwatchedServer {
+            server: "6380".to_owned(),
+            pid: 43,
+            reason: UnwatchedReason::Executable,
+            why: "too old".to_owned(),
+        }
+    }
+
     #[test]
     fn notes_say_what_the_table_cannot() {
         const STATES: [Selector; 3] = [
@@ -251,13 +261,7 @@ mod tests {
         let sampled = server(&[&states[..], &[(CLIENTS_WAITING, 0.0)]].concat());
         reading.servers.insert("6379".to_owned(), sampled);
         reading.servers.insert("6381".to_owned(), ServerReading::default());
-        let unwatched = UnwatchedServer {
-            server: "6380".to_owned(),
-            pid: 43,
-            reason: UnwatchedReason::Executable,
-            why: "too old".to_owned(),
-        };
-        let notes = notes(&reading, &[unwatched]);
+        let notes = notes(&reading, &[unwatched()]);
         assert_eq!(notes.len(), 5);
         assert_eq!(notes[0], "6380 (pid 43) is not watched: too old");
         assert!(notes[1].contains("6379") && notes[1].contains("evictions"));

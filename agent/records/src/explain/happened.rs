@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::window::Window;
 use super::{commands, parts as memory_parts};
-use crate::text::{capital, count, seconds, size};
+use crate::text::{capital, count, seconds, size, timestamp};
 
 /// If calls were observed for less than this share of the time, they took longer than is known.
 const MOST: f64 = 0.95;
@@ -43,14 +43,9 @@ pub fn sentence(window: &Window<'_>) -> String {
     }
     let sentence = format!("{}.", parts.join("; "));
     let Some(ending) = window.record.ending else { return capital(&sentence) };
-    let at = time_of_day(window.record.ended_us);
+    let at = timestamp(window.record.ended_us).unwrap_or(Timestamp::MAX).strftime("%H:%M:%S");
     let before = seconds(window.seconds());
     format!("The server {ending}, at {at} UTC. In the {before} before that: {sentence}")
-}
-
-fn time_of_day(unix_us: u64) -> String {
-    let time = i64::try_from(unix_us).ok().and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
-    time.unwrap_or(Timestamp::MAX).strftime("%H:%M:%S").to_string()
 }
 
 fn felt(window: &Window<'_>) -> Option<String> {

@@ -29,13 +29,6 @@ fn the_text_of_made_up_servers() -> prometheus::Result<()> {
 }
 
 #[test]
-fn without_a_server_the_build_is_exported() {
-    let families = families(&[]);
-    let names: Vec<_> = families.iter().map(|family| family.name()).collect();
-    assert_eq!(names, ["evictscope_build_info"]);
-}
-
-#[test]
 fn a_server_with_everything_has_225_series_at_most() -> prometheus::Result<()> {
     let text = text_of([ExportedServer { overhead_ratio: Some(0.001), ..busy_server() }])?;
     let series = text.lines().filter(|line| line.contains("server=\""));

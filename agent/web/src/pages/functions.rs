@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use evictscope_records::profile::format::{Drawing, flame_graph};
+use evictscope_records::profile::format::flame_graph;
 use evictscope_records::profile::{Activity, Profile};
 use maud::{Markup, html};
 
-use super::text::{duration, grouped, head, percent};
+use super::text::{duration, grouped, percent, table};
 
 const MOST: usize = 20;
 
@@ -38,7 +38,7 @@ pub fn of(profile: &Profile) -> Markup {
             (flames(profile, "Flame graph: in evicting calls", |ran| ran == Activity::EvictionCall))
             (flames(profile, "Flame graph: outside of evicting calls", |ran| ran != Activity::EvictionCall))
             h3 { "The functions that ran most" }
-            div.scroll { (table(profile)) }
+            (hottest_table(profile))
         }
     }
 }
@@ -47,10 +47,8 @@ pub fn of(profile: &Profile) -> Markup {
 fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Markup {
     let mut part = profile.clone();
     part.stacks.retain(|stack| is_drawn(stack.activity));
-    let drawing = Drawing { which: None, title, is_file: false };
-    let drawn = flame_graph(&part, &drawing);
     html! {
-        @if let Some(drawn) = drawn.transpose() {
+        @if let Some(drawn) = flame_graph(&part, None).transpose() {
             figure {
                 figcaption {
                     strong { (title) }
@@ -106,28 +104,22 @@ fn hottest(profile: &Profile) -> Vec<(&str, Found)> {
     named
 }
 
-fn table(profile: &Profile) -> Markup {
+fn hottest_table(profile: &Profile) -> Markup {
     let all = profile.samples() as f64;
     let share = |samples: u64| percent(samples as f64 / all);
-    html! {
-        table {
-            caption { "Shares of all samples." }
-            (head([
-                ("Function", false), ("It ran itself", true), ("On the stack, in evictions", true),
-                ("On the stack, outside", true)
-            ]))
-            tbody {
-                @for (name, found) in hottest(profile) {
-                    tr {
-                        td.text { code { (name) } }
-                        td.number { (share(found.running)) }
-                        td.number { (share(found.in_evictions)) }
-                        td.number { (share(found.outside)) }
-                    }
-                }
-            }
+    let columns = [
+        ("Function", false),
+        ("It ran itself", true),
+        ("On the stack, in evictions", true),
+        ("On the stack, outside", true),
+    ];
+    let row = |(name, found): (&str, Found)| {
+        html! {
+            td.text { code { (name) } }
+            @for samples in [found.running, found.in_evictions, found.outside] { td.number { (share(samples)) } }
         }
-    }
+    };
+    table(None, Some("Shares of all samples."), &columns, hottest(profile).into_iter().map(row))
 }
 
 #[cfg(test)]

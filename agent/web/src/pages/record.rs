@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evictscope_records::explain::{Explanation, Proof, Remedy};
-use evictscope_records::text::seconds;
+use evictscope_records::text::{capital, seconds};
 use evictscope_records::{Occasion, Record};
 use evictscope_telemetry::{Burst, Timeline};
 use maud::{Markup, html};
@@ -63,7 +63,7 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
 }
 
 fn title(record: &Record) -> String {
-    let what = facts::occasion(record.occasion);
+    let what = capital(&record.occasion.to_string());
     let when = date_and_time(record.began_us);
     format!("{what} on server {}, {when} UTC", record.server.label)
 }
