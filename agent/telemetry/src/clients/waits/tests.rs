@@ -26,27 +26,14 @@ fn look_at_both(
     owed: &[(u64, u32, u64)],
     rested: Option<u64>,
 ) {
-    let unread = unread.iter().map(|(socket, read_to, came)| Unread {
-        socket: *socket,
-        read_to: *read_to,
-        answered_to: 0,
-        bytes: 30,
-        came: came.map(ms),
+    let unread = unread.iter().map(|&(socket, read_to, came)| {
+        Unread { socket, read_to, answered_to: 0, bytes: 30, came: came.map(ms) }
     });
-    let owed = owed.iter().map(|(socket, read_to, came)| Owed {
-        socket: *socket,
-        read_to: *read_to,
-        answered_to: 0,
-        came: ms(*came),
-        is_certain: true,
+    let owed = owed.iter().map(|&(socket, read_to, came)| {
+        Owed { socket, read_to, answered_to: 0, came: ms(came), is_certain: true }
     });
-    let look = SocketLook {
-        at: ms(at),
-        connected: 9,
-        unread: unread.collect(),
-        owed: owed.collect(),
-        ..SocketLook::default()
-    };
+    let (unread, owed) = (unread.collect(), owed.collect());
+    let look = SocketLook { at: ms(at), connected: 9, unread, owed, ..SocketLook::default() };
     take_in(waits, &look, &Vec::from_iter(rested.map(ms)));
 }
 
@@ -274,13 +261,9 @@ fn the_next_request_of_a_client_is_another_one() {
         }
     }
     assert_eq!((waits.longest(), waits.over), (ms(1), [0, 0]));
-}
-
-#[test]
-fn what_came_before_the_main_thread_rested_waits_since_then_at_most() {
-    let mut waits = Waits::default();
-    look_at_both(&mut waits, 1_000, &[(1, 7, Some(200))], &[], Some(950));
-    assert_eq!(waits.oldest(), Some(ms(950)));
+    // What came before the main thread rested waits since then at most.
+    look_at_both(&mut waits, 4_000, &[(2, 7, Some(3_200))], &[], Some(3_950));
+    assert_eq!(waits.oldest(), Some(ms(3_950)));
 }
 
 /// A client sends its next request as soon as it has the answer to the one before, which the server has read
