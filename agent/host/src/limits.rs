@@ -121,13 +121,9 @@ pub struct OomGroup {
     before: Counts,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Counts {
-    /// Processes of the group that were killed.
-    killed: Option<u64>,
-    /// How often the group, or one above it, was at its limit: of cgroup v1 also where memory could be reclaimed.
-    limit: Option<u64>,
-}
+/// How many processes of the group were killed, and how often it, or one above it, was at its limit: of cgroup v1 also
+/// where memory could be reclaimed.
+type Counts = [Option<u64>; 2];
 
 impl OomGroup {
     /// Finds that of a running process, and reads its counters.
@@ -145,8 +141,8 @@ impl OomGroup {
     /// limit; each `None` if that cannot be read.
     pub fn killed(&self) -> (Option<bool>, Option<bool>) {
         let now = counts(&self.files);
-        let rose = |before: Option<u64>, now: Option<u64>| Some(now? > before?);
-        (rose(self.before.killed, now.killed), rose(self.before.limit, now.limit))
+        let rose = |count: usize| Some(now[count]? > self.before[count]?);
+        (rose(0), rose(1))
     }
 }
 
@@ -157,10 +153,8 @@ fn counts(files: &[PathBuf]) -> Counts {
         let failures = || text(&file.with_file_name("memory.failcnt"))?.trim().parse().ok();
         value(&text(file)?, "oom").or_else(failures)
     });
-    Counts {
-        killed: files.first().and_then(text).and_then(|text| value(&text, "oom_kill")),
-        limit: limits.reduce(u64::wrapping_add),
-    }
+    let killed = files.first().and_then(text).and_then(|text| value(&text, "oom_kill"));
+    [killed, limits.reduce(u64::wrapping_add)]
 }
 
 #[cfg(test)]
