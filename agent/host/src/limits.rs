@@ -159,8 +159,11 @@ fn counts(files: &[PathBuf]) -> Counts {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::process::Command;
+
+    use anyhow::Context as _;
+    use evictscope_testkit::process::Owned;
+    use evictscope_testkit::wait::until_true;
 
     use super::*;
 
@@ -184,8 +187,8 @@ mod tests {
 
     #[test]
     #[ignore = "needs root"]
-    fn a_quota_that_is_used_up_is_seen() -> io::Result<()> {
-        let (mount, _) = group_of(std::process::id(), "cpu").ok_or(io::ErrorKind::NotFound)?;
+    fn a_quota_that_is_used_up_is_seen() -> anyhow::Result<()> {
+        let (mount, _) = group_of(std::process::id(), "cpu").context("no group of CPUs")?;
         let group = Group(mount.join(format!("evictscope-test-{}", std::process::id())));
         fs::create_dir(&group.0)?;
         for (name, quota) in [("cpu.max", "5000 100000"), ("cpu.cfs_quota_us", "5000")] {
@@ -193,19 +196,10 @@ mod tests {
                 fs::write(group.0.join(name), quota)?;
             }
         }
-        let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?;
-        fs::write(group.0.join("cgroup.procs"), busy.id().to_string())?;
-        let quotas = Quotas::of(busy.id());
-        let begun = std::time::Instant::now();
-        let is_seen = |quotas: &Quotas| quotas.throttled() > Some(Duration::from_millis(500));
-        while !is_seen(&quotas) && begun.elapsed() < Duration::from_secs(300) {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        let throttled = quotas.throttled();
-        busy.kill()?;
-        busy.wait()?;
-        assert!(is_seen(&quotas), "{throttled:?} of {quotas:?}");
-        Ok(())
+        let busy = Owned::start(Command::new("sh").args(["-c", "while :; do :; done"]))?;
+        fs::write(group.0.join("cgroup.procs"), busy.pid().to_string())?;
+        let quotas = Quotas::of(busy.pid());
+        until_true("it is seen", || Ok(quotas.throttled() > Some(Duration::from_millis(500))))
     }
 
     #[test]

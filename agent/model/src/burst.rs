@@ -335,7 +335,10 @@ mod tests {
     #[test]
     fn each_condition_is_needed() {
         let changes: [(fn(&mut Burst), &str); 7] = [
-            (|burst| burst.cpu_share = Some(0.4), "the main thread had work for 40 % of the time, 80 % of it in evictions"),
+            (
+                |burst| burst.cpu_share = Some(0.4),
+                "the main thread had work for 40 % of the time, 80 % of it in evictions",
+            ),
             (
                 |burst| burst.eviction_cpu_share = Some(0.1),
                 "the main thread had work for 98 % of the time, 10 % of it in evictions",

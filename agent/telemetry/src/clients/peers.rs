@@ -204,8 +204,7 @@ impl WorstPeers {
             let within = looks.filter(|(at, _)| (from..=to).contains(at));
             within.reduce(|worst, look| if badness(&look.1) > badness(&worst.1) { look } else { worst })
         };
-        let mut looks: Vec<_> =
-            (0..).zip(BADNESS).filter_map(worst).map(|(at, seen)| (*at, &**seen)).collect();
+        let mut looks: Vec<_> = (0..).zip(BADNESS).filter_map(worst).map(|(at, seen)| (*at, &**seen)).collect();
         looks.sort_by_key(|(at, _)| *at);
         looks.dedup_by_key(|(at, _)| *at);
         looks

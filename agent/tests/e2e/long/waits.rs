@@ -89,7 +89,5 @@ fn clients_that_give_up_do_not_wait() -> anyhow::Result<()> {
         })?;
         sleeps.join().map_err(|_| anyhow::anyhow!("panicked"))?
     })?;
-    until_true("somebody is answered", || {
-        Ok(agent.reading(&redis)?.sum("evictscope_unanswered_seconds", &[])? == 0.0)
-    })
+    until_true("somebody is answered", || Ok(agent.reading(&redis)?.sum("evictscope_unanswered_seconds", &[])? == 0.0))
 }

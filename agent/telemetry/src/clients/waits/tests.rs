@@ -26,11 +26,19 @@ fn look_at_both(
     owed: &[(u64, u32, u64)],
     rested: Option<u64>,
 ) {
-    let unread = unread.iter().map(|&(socket, read_to, came)| {
-        Unread { socket, read_to, answered_to: 0, bytes: 30, came: came.map(ms) }
+    let unread = unread.iter().map(|&(socket, read_to, came)| Unread {
+        socket,
+        read_to,
+        answered_to: 0,
+        bytes: 30,
+        came: came.map(ms),
     });
-    let owed = owed.iter().map(|&(socket, read_to, came)| {
-        Owed { socket, read_to, answered_to: 0, came: ms(came), is_certain: true }
+    let owed = owed.iter().map(|&(socket, read_to, came)| Owed {
+        socket,
+        read_to,
+        answered_to: 0,
+        came: ms(came),
+        is_certain: true,
     });
     let (unread, owed) = (unread.collect(), owed.collect());
     let look = SocketLook { at: ms(at), connected: 9, unread, owed, ..SocketLook::default() };
