@@ -105,8 +105,8 @@ fn add(to: &mut PeerCounts, more: &PeerCounts) {
     to.longest_untaken_seconds = to.longest_untaken_seconds.max(more.longest_untaken_seconds);
 }
 
-/// Returns the network of addresses that usually belong together, and its bits: the first 24 of an IPv4 address, or 64 of
-/// an IPv6 address.
+/// Returns the network of addresses that usually belong together, and its bits: the first 24 of an IPv4 address, or 64
+/// of an IPv6 address.
 fn network(address: PeerAddress) -> Option<(IpAddr, u8)> {
     match address {
         PeerAddress::Ip(IpAddr::V4(ip)) => Some((Ipv4Addr::from_bits(ip.to_bits() & !0xff).into(), 24)),
@@ -167,8 +167,8 @@ impl fmt::Display for PeerAddress {
 #[derive(Clone, Debug, Default)]
 pub struct WorstPeers(Arc<VecDeque<(Duration, [Option<DatedLook>; 2])>>);
 
-/// How bad a look is: by the requests that wait, if one waited for long, and by the bytes that were not taken, if somebody
-/// did not read.
+/// How bad a look is: by the requests that wait, if one waited for long, and by the bytes that were not taken, if
+/// somebody did not read.
 const BADNESS: [fn(&PeersSeen) -> Option<(u64, f64)>; 2] = [
     |PeersSeen { all, .. }| {
         (all.longest_wait_seconds >= LONG_WAIT.as_secs_f64()).then_some((all.waiting, all.longest_wait_seconds))
