@@ -302,7 +302,9 @@ mod tests {
         assert_eq!(of_the_article().reclaimed(), Some(400 << 20));
     }
 
-    fn kind_after(change: fn(&mut Burst)) -> (BurstKind, String) {
+    type Change = fn(&mut Burst);
+
+    fn kind_after(change: Change) -> (BurstKind, String) {
         let mut burst = of_the_article();
         change(&mut burst);
         burst.kind()
@@ -334,7 +336,7 @@ mod tests {
 
     #[test]
     fn each_condition_is_needed() {
-        let changes: [(fn(&mut Burst), &str); 7] = [
+        let changes: [(Change, &str); 7] = [
             (
                 |burst| burst.cpu_share = Some(0.4),
                 "the main thread had work for 40 % of the time, 80 % of it in evictions",
@@ -376,7 +378,7 @@ mod tests {
 
     #[test]
     fn what_a_neighbour_did_is_no_burst_that_feeds_on_itself() {
-        let changes: [fn(&mut Burst); 2] = [
+        let changes: [Change; 2] = [
             |burst| (burst.cpu_share, burst.waiting_share) = (Some(0.4), Some(0.58)),
             // Also if everything else looks as if it had.
             |_| {},

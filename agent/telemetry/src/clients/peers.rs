@@ -169,7 +169,8 @@ pub struct WorstPeers(Arc<VecDeque<(Duration, [Option<DatedLook>; 2])>>);
 
 /// How bad a look is: by the requests that wait, if one waited for long, and by the bytes that were not taken, if
 /// somebody did not read.
-const BADNESS: [fn(&PeersSeen) -> Option<(u64, f64)>; 2] = [
+type Badness = fn(&PeersSeen) -> Option<(u64, f64)>;
+const BADNESS: [Badness; 2] = [
     |PeersSeen { all, .. }| {
         (all.longest_wait_seconds >= LONG_WAIT.as_secs_f64()).then_some((all.waiting, all.longest_wait_seconds))
     },
@@ -199,7 +200,7 @@ impl WorstPeers {
     /// Returns the look between two monotonic times at which most requests waited, if one waited for 0.1 s, and that at
     /// which most bytes were not taken, if somebody did not read: in order of time, and once if it is both.
     pub fn between(&self, from: Duration, to: Duration) -> Vec<(Duration, &PeersSeen)> {
-        let worst = |(kind, badness): (usize, fn(&PeersSeen) -> Option<(u64, f64)>)| {
+        let worst = |(kind, badness): (usize, Badness)| {
             let looks = self.0.iter().filter_map(|(_, worst)| worst[kind].as_ref());
             let within = looks.filter(|(at, _)| (from..=to).contains(at));
             within.reduce(|worst, look| if badness(&look.1) > badness(&worst.1) { look } else { worst })
