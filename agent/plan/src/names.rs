@@ -62,14 +62,12 @@ pub struct Texts {
 impl Texts {
     /// Looks for `texts`, each NUL-terminated, and for what mentions them.
     pub fn find(image: &Image<'_>, texts: &[&'static str]) -> Self {
-        let places: Vec<_> = texts
-            .iter()
-            .map(|text| {
-                let mut places = image.find_string(text);
-                places.truncate(MAX_PLACES);
-                (*text, places)
-            })
-            .collect();
+        let found = |text: &'static str| {
+            let mut places = image.find_string(text);
+            places.truncate(MAX_PLACES);
+            (text, places)
+        };
+        let places: Vec<_> = texts.iter().copied().map(found).collect();
         let targets: Vec<Range<FileAddress>> =
             places.iter().flat_map(|(_, places)| places).map(|place| *place..place.saturating_add(1)).collect();
         Self { references: references::find(image, &targets), places }
@@ -82,12 +80,8 @@ impl Texts {
     /// Returns the unwind tables' entries that mention the text, by address.
     pub fn mentioned_in(&self, text: &str) -> Vec<Frame> {
         let places = self.places_of(text);
-        let mut frames: Vec<Frame> = self
-            .references
-            .iter()
-            .filter(|reference| places.contains(&reference.target))
-            .map(|reference| reference.frame)
-            .collect();
+        let references = self.references.iter().filter(|reference| places.contains(&reference.target));
+        let mut frames: Vec<Frame> = references.map(|reference| reference.frame).collect();
         frames.sort_unstable_by_key(|frame| frame.start);
         frames.dedup();
         frames
@@ -120,11 +114,8 @@ fn owners(image: &Image<'_>, parts: &[Frame]) -> Vec<FileAddress> {
     let targets: Vec<Range<FileAddress>> = parts.iter().map(|part| part.start..part.end).collect();
     let jumps = references::find(image, &targets);
     let owner = |part: &Frame| {
-        let mut from: Vec<FileAddress> = jumps
-            .iter()
-            .filter(|jump| (part.start..part.end).contains(&jump.target) && jump.frame != *part)
-            .map(|jump| jump.frame.start)
-            .collect();
+        let leads_there = |jump: &&Reference| (part.start..part.end).contains(&jump.target) && jump.frame != *part;
+        let mut from: Vec<FileAddress> = jumps.iter().filter(leads_there).map(|jump| jump.frame.start).collect();
         from.dedup();
         match from.as_slice() {
             [only] if image.is_function(*only) => Some(*only),

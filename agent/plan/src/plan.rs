@@ -150,20 +150,24 @@ pub struct ExpirePlan {
 }
 
 /// What tells the kind of an expire cycle where it begins.
-#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CycleStartPlan {
     /// Where its type is: the `int` that it was called with.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cycle_type: Option<Operand>,
     /// Where the `int` is that tells its job: 0 for keys, 1 for fields of hashes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<Operand>,
 }
 
 /// Where the keys of an expire cycle are counted where it ends.
-#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CycleEndPlan {
     /// Where the number of sampled keys is: `total_sampled` in expire.c.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Operand>,
     /// Where the number of those that had expired is: `total_expired` in expire.c.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expired: Option<Operand>,
 }
 
@@ -249,20 +253,16 @@ struct InnerForm<'a> {
     #[serde(flatten)]
     site: &'a Site,
     quantities: &'a [QuantityPlan],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cycle_type: Option<&'a Operand>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    job: Option<&'a Operand>,
+    #[serde(flatten)]
+    start: Option<&'a CycleStartPlan>,
 }
 
 #[derive(Serialize)]
 struct ExitForm<'a> {
     #[serde(flatten)]
     exit: &'a Exit,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sampled: Option<&'a Operand>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expired: Option<&'a Operand>,
+    #[serde(flatten)]
+    end: Option<&'a CycleEndPlan>,
 }
 
 impl Serialize for TracedFunction {
@@ -272,20 +272,11 @@ impl Serialize for TracedFunction {
         let quantities = if let FunctionPlan::Eviction(quantities) = plan { &quantities[..] } else { &[] };
         let mut inner = inner.iter().enumerate().map(|(number, site)| {
             let start = expire.and_then(|plan| plan.starts.get(number));
-            InnerForm {
-                site,
-                quantities,
-                cycle_type: start.and_then(|start| start.cycle_type.as_ref()),
-                job: start.and_then(|start| start.job.as_ref()),
-            }
+            InnerForm { site, quantities, start }
         });
         let exits = exits.iter().enumerate().map(|(number, exit)| {
             let end = expire.and_then(|plan| plan.ends.get(number));
-            ExitForm {
-                exit,
-                sampled: end.and_then(|end| end.sampled.as_ref()),
-                expired: end.and_then(|end| end.expired.as_ref()),
-            }
+            ExitForm { exit, end }
         });
         FunctionForm {
             kind: *kind,

@@ -80,14 +80,11 @@ fn of_now(arguments: &Arguments) -> anyhow::Result<Record> {
     let server = match &arguments.server {
         Some(server) => server.clone(),
         None => {
-            let mut servers: Vec<String> = agent.reading()?.servers.into_keys().collect();
-            match (servers.pop(), servers.is_empty()) {
-                (Some(only), true) => only,
-                (None, _) => bail!("the agent watches no server: `evictscope check` says why"),
-                (Some(one), false) => {
-                    servers.push(one);
-                    bail!("--server NAME is one of {}", servers.join(", "));
-                }
+            let servers: Vec<String> = agent.reading()?.servers.into_keys().collect();
+            match servers.as_slice() {
+                [only] => only.clone(),
+                [] => bail!("the agent watches no server: `evictscope check` says why"),
+                several => bail!("--server NAME is one of {}", several.join(", ")),
             }
         }
     };

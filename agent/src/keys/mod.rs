@@ -20,7 +20,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::ensure;
 use clap::builder::TypedValueParser as _;
@@ -37,6 +37,7 @@ pub use self::expired::ExpiredSampler;
 pub use self::layout::KeyspaceLayout;
 pub use self::memory::{Memory, Walk};
 pub use self::summary::{KeyUse, KeysRow, KeysSummary};
+use crate::clock::unix_time;
 use crate::planning::Running;
 
 /// It gives way to everything else on the host, and still gets a tenth of a core beside a busy loop.
@@ -91,7 +92,7 @@ pub fn answer(arguments: &KeysArguments) -> anyhow::Result<KeysSummary> {
     let memory = Memory::open(arguments.pid, Walk::Tables)?;
     let identity = process.handle.identity();
     let used = use_of(&memory, &plan, bias, identity);
-    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.saturating_sub(identity.age()).as_secs();
+    let started = unix_time().saturating_sub(identity.age()).as_secs();
     let databases = Databases::find(&memory, &plan, bias);
     ensure!(!process.handle.has_ended(), "process {} has ended", arguments.pid);
     let drawn = sampler::draw(&memory, &databases?, arguments, started);

@@ -3,7 +3,7 @@
 //! A draw is a place of the hash tables, each equally likely, with all keys there: so all keys are equally likely,
 //! however long their chains are. A small cache is looked at as a whole.
 
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use evictscope_host::printable;
@@ -16,6 +16,7 @@ use super::layout::KeyspaceLayout;
 use super::memory::{Memory, Walk};
 use super::object::Object;
 use super::size::{Allocator, Sizes};
+use crate::clock::unix_time;
 
 /// Seconds that the clock kept with each key counts before it starts again.
 const CLOCK: u64 = 1 << 24;
@@ -172,7 +173,7 @@ impl KeySampler<'_> {
         let address = if has_key { entry.key } else { entry.value };
         let object = Object::read(memory, self.layout, address)?;
         let bytes = sizes.key(entry, &object)?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let now = unix_time();
         let expires = if has_key { object.expires } else { twin()?.map(|twin| twin.value) };
         let ttl = expires.map(|expires| (expires.cast_signed() as f64 / 1e3 - now.as_secs_f64()).max(0.0));
         let name = if has_key { object.key } else { entry.key };

@@ -40,6 +40,14 @@ fn liar(version: &str, first: u64, words: usize) -> ProbePlan {
     }
 }
 
+/// Returns the databases of a server that has one, with these tables of keys and of times to live.
+fn found(memory: &Memory, keys: u64, expires: u64) -> anyhow::Result<Databases> {
+    let none = at(dict(0, 0, 255));
+    let mut databases = vec![0; 20];
+    databases[..5].copy_from_slice(&[keys, expires, none, none, none]);
+    Databases::find(memory, &liar("7.0.15", at(databases.leak()), 1), 0)
+}
+
 /// Returns what something returns that must end. Its own limits are seconds, on a machine that does nothing else.
 fn ends<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> anyhow::Result<T> {
     let (done, end) = channel();
@@ -98,13 +106,8 @@ fn chains_that_were_made_for_it_do_not_keep_a_sampler_beyond_its_time() -> anyho
     // A string of one letter, and a number.
     let key = at(Box::leak(Box::new([8, b'a', 0]))) + 1;
     let value = at(Box::leak(Box::new([1_u64 << 32 | 1 << 4, 7])));
-    let (keys, expires) = (table(chain(key, value), 6), table(chain(value, value), 12));
-    let none = at(dict(0, 0, 255));
-    let mut databases = vec![0; 20];
-    databases[..5].copy_from_slice(&[keys, expires, none, none, none]);
-    let plan = liar("7.0.15", at(databases.leak()), 1);
     let memory = Memory::of_this_process()?;
-    let databases = Databases::find(&memory, &plan, 0)?;
+    let databases = found(&memory, table(chain(key, value), 6), table(chain(value, value), 12))?;
     let arguments = KeysArguments {
         pid: std::process::id(),
         samples: 100,
@@ -123,12 +126,8 @@ fn chains_that_were_made_for_it_do_not_keep_a_sampler_beyond_its_time() -> anyho
 #[test]
 fn tables_are_read_when_the_time_of_a_drawing_runs_out() -> anyhow::Result<()> {
     let table = at(dict(at(vec![0_u64; 1 << 12].leak()), 1, 12));
-    let none = at(dict(0, 0, 255));
-    let mut databases = vec![0; 20];
-    databases[..5].copy_from_slice(&[table, table, none, none, none]);
-    let plan = liar("7.0.15", at(databases.leak()), 1);
     let memory = Memory::of_this_process()?;
-    let databases = Databases::find(&memory, &plan, 0)?;
+    let databases = found(&memory, table, table)?;
     let spent = memory.another(Walk::Draw(Duration::ZERO));
     assert!(spent.is_spent() && sampler::read(&spent, &databases).is_ok());
     Ok(())

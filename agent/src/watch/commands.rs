@@ -23,6 +23,7 @@ struct EntryRange {
     entries: Vec<(usize, usize)>,
 }
 
+#[derive(Default)]
 pub struct CommandReader {
     ranges: Vec<EntryRange>,
     /// How many entries there are.
@@ -64,11 +65,8 @@ impl CommandReader {
             offsets: [Some(found.calls), Some(found.microseconds), found.rejected, found.failed]
                 .map(|at| at.map(|at| at as usize)),
             log: Arc::new(Mutex::new(CommandLog::new(found.entries().map(|(name, _)| name.to_owned()).collect()))),
-            is_wrong: false,
-            read: None,
-            did_clients_wait: false,
-            is_stalled: false,
             ranges,
+            ..Self::default()
         })
     }
 
@@ -108,11 +106,9 @@ impl CommandReader {
             bytes.resize(range.len, 0);
             words.fill(ProcessAddress::new(range.begin), &mut bytes).then_some(())?;
             for (place, at) in &range.entries {
-                let word = |offset: Option<usize>| {
-                    let Some(offset) = offset else { return Some(0) };
-                    Some(u64::from_ne_bytes(*bytes.get(at + offset..)?.first_chunk()?))
-                };
-                let [calls, us, rejected, failed] = self.offsets.map(word);
+                let word = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+                let [calls, us, rejected, failed] =
+                    self.offsets.map(|offset| offset.map_or(Some(0), |offset| word(at + offset)));
                 *counts.get_mut(*place)? =
                     CommandCounts { calls: calls?, us: us?, rejected: rejected?, failed: failed? };
             }

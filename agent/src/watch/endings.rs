@@ -82,19 +82,16 @@ impl Fate {
     /// Waits for one that is still about to end, but not if the agent is, too.
     pub fn find(&self, process: &ProcessHandle, stop: &Stop) -> Option<Ending> {
         let until = Instant::now() + PATIENCE;
+        let exited = || process.pidfd().and_then(exit_code).map(|code| self.ending(code));
         loop {
-            let code = process.pidfd().and_then(exit_code);
-            if let Some(code) = code {
-                return Some(self.ending(code));
+            if let Some(ending) = exited() {
+                return Some(ending);
             }
             match process.remains() {
                 Remains::Zombie(code) => return Some(self.ending(code)),
                 Remains::AnotherProgram => return None,
                 // Its parent may have taken its exit code just now.
-                Remains::Nothing => {
-                    let code = process.pidfd().and_then(exit_code);
-                    return Some(code.map_or_else(|| self.likely(), |code| self.ending(code)));
-                }
+                Remains::Nothing => return Some(exited().unwrap_or_else(|| self.likely())),
                 Remains::Exiting => {
                     let now = Instant::now();
                     if now > until || stop.wait_until(now + LOOK_INTERVAL) {

@@ -14,10 +14,11 @@ use crate::clock::monotonic;
 
 /// The main thread of one server, which is read again and again.
 pub struct MainThread {
-    scheduling: Scheduling,
-    rest: Rest,
+    pub scheduling: Scheduling,
+    pub rest: Rest,
     calm: Calm,
-    is_calm: bool,
+    /// Whether the server did too little, until the last reading, for anything else to be read soon.
+    pub is_calm: bool,
 }
 
 /// What one reading of it says, together with those before.
@@ -52,24 +53,9 @@ impl MainThread {
         Some(Followed { reading, times, is_due: self.calm.is_due(&reading) })
     }
 
-    /// Returns whether the server did too little, until the last reading, for anything else to be read soon.
-    pub fn is_calm(&self) -> bool {
-        self.is_calm
-    }
-
     /// Notes that everything about the server is read now.
     pub fn read_all(&mut self, now: &Followed) {
         self.calm.read_all(&now.reading);
-    }
-
-    /// Returns the last readings at which it was at rest, oldest first.
-    pub fn rests(&self) -> Vec<Duration> {
-        self.rest.rests()
-    }
-
-    /// Returns for how many nanoseconds its child was on a CPU, as [`Scheduling::child_ns`].
-    pub fn child_ns(&self) -> Option<u64> {
-        self.scheduling.child_ns()
     }
 }
 

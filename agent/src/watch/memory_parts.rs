@@ -116,10 +116,7 @@ pub struct MemorySource<'a> {
 impl MemorySource<'_> {
     /// Returns how much does not count, bytes; `None` if it is not known.
     pub fn not_counted(&self) -> Option<u64> {
-        let replicas = match self.members.replicas_not_counted() {
-            Some(shared) => shared,
-            None => self.output_buffers()?,
-        };
+        let replicas = self.members.replicas_not_counted().or_else(|| self.output_buffers())?;
         let sum = replicas.checked_add(self.aof()?)?;
         (sum <= self.members.get(Member::UsedMemory)?).then_some(sum)
     }
@@ -202,13 +199,9 @@ impl MemorySource<'_> {
             let replicas = self.members.client_buffers()?.replica;
             return Some((if backlog == 0 { 0 } else { size }, replicas));
         };
-        let index = match backlog {
-            0 => 0,
-            _ => {
-                let (keys, nodes) = self.tree(self.memory.u64(backlog.checked_add(INDEX)?)?)?;
-                keys.checked_mul(POINTER)?.checked_add(nodes.checked_mul(RAX_NODE)?)?
-            }
-        };
+        let tree = if backlog == 0 { 0 } else { self.memory.u64(backlog.checked_add(INDEX)?)? };
+        let (keys, nodes) = self.tree(tree)?;
+        let index = keys.checked_mul(POINTER)?.checked_add(nodes.checked_mul(RAX_NODE)?)?;
         let has_replicas = shared > size && self.list(get(Member::Slaves)?)? > 0;
         let replicas = if has_replicas { shared - size } else { 0 };
         Some(((shared - replicas).checked_add(index)?, replicas))

@@ -41,7 +41,7 @@ pub struct ServerReader {
     errors: Option<u64>,
     searched: Duration,
     /// Those of its keys that have expired.
-    expired: ExpiredKeys,
+    pub expired: ExpiredKeys,
     parts: PartsReader,
     quotas: Quotas,
     /// When quotas were last read: how long the main thread had waited for a CPU until then, and what they said.
@@ -86,11 +86,6 @@ impl ServerReader {
             observed: Observed::default(),
             observed_until: monotonic(),
         }
-    }
-
-    /// Returns whether the process runs what its probes were placed in.
-    pub fn runs(&self, attachment: &Attachment) -> bool {
-        attachment.unrun(&self.memory).is_none()
     }
 
     /// Returns what reads its counters of commands, if they were found.
@@ -164,8 +159,8 @@ impl ServerReader {
         let snapshot = Snapshot {
             at,
             is_resting: followed.and_then(|followed| followed.reading.is_resting),
-            child_ns: self.main_thread.as_ref().and_then(MainThread::child_ns),
-            rests: (self.main_thread.as_ref()).map_or_else(Vec::new, MainThread::rests),
+            child_ns: self.main_thread.as_ref().and_then(|thread| thread.scheduling.child_ns()),
+            rests: self.main_thread.as_ref().map_or_else(Vec::new, |thread| thread.rest.rests()),
             look: None,
             counted: self.counted.clone(),
             members,
@@ -186,16 +181,14 @@ impl ServerReader {
     /// Reads it once. Returns what cannot be read, and why.
     pub fn lacks(&mut self) -> Vec<String> {
         let memory = self.memory.read().err().map(|error| error.to_string());
-        let times = self
-            .main_thread
-            .is_none()
-            .then(|| "the kernel does not report the times of its main thread (CONFIG_SCHED_INFO)".to_owned());
+        let no_times = "the kernel does not report the times of its main thread (CONFIG_SCHED_INFO)";
+        let times = self.main_thread.is_none().then(|| no_times.to_owned());
         memory.into_iter().chain(times).collect()
     }
 
     /// Returns whether there is nothing to read soon, unless somebody waits for what the server does.
     pub fn is_calm(&self) -> bool {
-        self.main_thread.as_ref().is_some_and(MainThread::is_calm)
+        self.main_thread.as_ref().is_some_and(|thread| thread.is_calm)
     }
 
     /// Waits until there is something to read of a calm server. Returns whether the lookout could wait for it.
@@ -204,11 +197,6 @@ impl ServerReader {
         let could_wait = followed.is_some();
         self.main_thread = followed.or_else(|| MainThread::of(self.pid));
         could_wait
-    }
-
-    /// Returns whether its expired keys cannot be sampled.
-    pub fn knows_no_expired(&self) -> bool {
-        self.expired.are_unknown()
     }
 
     /// Returns how many commands it has refused. Reads that only after it has answered an error.
@@ -257,11 +245,8 @@ impl ServerReader {
 
     fn members_in(&self, words: &[u64]) -> MemberValues {
         let mut members = MemberValues::default();
-        for (member, range) in &self.members {
-            if let Some(words) = words.get(range.clone()) {
-                members.set(*member, words);
-            }
-        }
+        let read = self.members.iter().filter_map(|(member, range)| Some((*member, words.get(range.clone())?)));
+        read.for_each(|(member, words)| members.set(member, words));
         members
     }
 }

@@ -115,7 +115,7 @@ impl Watched {
     /// Returns whether it runs what its probes were placed in; `None` if they could not be placed yet.
     pub fn runs_its_file(&self) -> Option<bool> {
         let is_placed = !self.probing.is_obstructed();
-        is_placed.then(|| self.reader.runs(&self.probing.attachment))
+        is_placed.then(|| self.probing.attachment.unrun(self.reader.words()).is_none())
     }
 
     pub fn exported(&self) -> ExportedServer {
@@ -134,7 +134,7 @@ impl Watched {
             overhead_budget_ratio: self.probing.budget.share(),
             foreign_breakpoints: self.probing.attachment.foreign_breakpoints(),
             is_obstructed: self.probing.is_obstructed(),
-            knows_no_expired: self.reader.knows_no_expired(),
+            knows_no_expired: self.reader.expired.are_unknown(),
             state: self.state.clone(),
             cycle: self.cycle.clone(),
             timeline: self.timeline.clone(),
@@ -174,7 +174,7 @@ impl Watched {
         let Some((mut snapshot, failed)) = read else { return Ok(false) };
         snapshot.look = self.sockets.look(&snapshot, is_pressing);
         self.log.read(failed.map(|error| error.to_string()));
-        snapshot.spent_ns = self.probing.spend(&snapshot, self.recorder.spent_ns());
+        snapshot.spent_ns = self.probing.spend(&snapshot, self.recorder.profiles.spent_ns());
         self.take_in(&snapshot);
         self.fate.lives();
         self.probing.follow(&mut self.reader, &mut self.log);

@@ -80,7 +80,8 @@ impl Watcher {
             }
             self.log_messages();
             self.log_stale();
-            if !is_ready && (self.has_tried_all() || begun.elapsed() >= READY_PATIENCE) {
+            let has_tried_all = !self.is_behind && self.servers.values().all(ServerThread::was_tried);
+            if !is_ready && (has_tried_all || begun.elapsed() >= READY_PATIENCE) {
                 is_ready = true;
                 self.watch.shared.set_ready();
                 if self.servers.is_empty() {
@@ -93,11 +94,6 @@ impl Watcher {
                 return Ok(());
             }
         }
-    }
-
-    fn has_tried_all(&self) -> bool {
-        let mut servers = self.servers.values();
-        !self.is_behind && servers.all(ServerThread::was_tried)
     }
 
     /// Returns the servers that are not watched, by ascending pid.
@@ -205,7 +201,12 @@ impl Watcher {
             pid: process.identity.pid,
             name: &process.name,
             container: process.container.short_id(),
-            had: self.label_before(&process.identity),
+            // The label that it had when the agent before this one ended.
+            had: self
+                .before
+                .iter()
+                .find(|server| server.is_of(process.identity.pid, process.identity.start_time_ticks))
+                .map(|server| server.label.as_str()),
         });
         let running = self.running(listed).map(|(_, server)| (server.name.as_str(), server.label.as_str()));
         labels(&new.collect::<Vec<_>>(), &running.collect::<Vec<_>>())
@@ -214,12 +215,6 @@ impl Watcher {
     /// Returns the servers that run: the thread of one that has just ended may still be taking off its probes.
     fn running(&self, listed: &HashSet<ProcessIdentity>) -> impl Iterator<Item = (&ProcessIdentity, &ServerThread)> {
         self.servers.iter().filter(|(identity, _)| listed.contains(identity))
-    }
-
-    /// Returns the label that this server had when the agent before this one ended.
-    fn label_before(&self, identity: &ProcessIdentity) -> Option<&str> {
-        let found = self.before.iter().find(|server| server.is_of(identity.pid, identity.start_time_ticks));
-        found.map(|server| server.label.as_str())
     }
 
     fn log_hidden(&mut self, scan: &Scan) {

@@ -25,12 +25,8 @@ pub fn of(
     blocks: impl IntoIterator<Item = BlockId>,
 ) -> HashMap<FileAddress, Callee> {
     let mut survey = Survey { image, known: HashMap::new() };
-    blocks
-        .into_iter()
-        .flat_map(|block| &code.blocks[block].instructions)
-        .filter_map(callee)
-        .map(|callee| (callee, survey.look_at(callee, MAX_DEPTH)))
-        .collect()
+    let callees = blocks.into_iter().flat_map(|block| &code.blocks[block].instructions).filter_map(callee);
+    callees.map(|callee| (callee, survey.look_at(callee, MAX_DEPTH))).collect()
 }
 
 struct Survey<'a, 'data> {

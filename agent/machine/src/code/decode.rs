@@ -165,9 +165,7 @@ impl Walk<'_, '_> {
         let before = || self.instructions.range(..address(instruction)).rev();
         Some(match instruction.flow_control() {
             FlowControl::Next => return None,
-            FlowControl::Call | FlowControl::IndirectCall if self.returns(instruction) => {
-                return None;
-            }
+            FlowControl::Call | FlowControl::IndirectCall if self.returns(instruction) => return None,
             FlowControl::ConditionalBranch => match intact_edge(instruction, before().map(|(_, other)| other)) {
                 Some(EdgeKind::Taken) => vec![taken],
                 Some(_) => vec![next],
@@ -177,12 +175,9 @@ impl Walk<'_, '_> {
             FlowControl::IndirectBranch => {
                 let before = before().map(|(_, other)| other);
                 let behind = self.instructions.range(address(instruction)..).map(|(_, other)| other);
-                let (image, entry) = (self.image, self.entry);
-                let found = switches::targets(image, entry, instruction, before, behind);
+                let found = switches::targets(self.image, self.entry, instruction, before, behind);
                 let targets = found.all;
-                if let Some(check) = found.check {
-                    self.checks.push((check, address(instruction)));
-                }
+                self.checks.extend(found.check.map(|check| (check, address(instruction))));
                 self.image.budget.spend(STEPS_TO_FOLLOW);
                 self.image.budget.keep(BYTES_OF_TARGET * targets.len());
                 if targets.is_empty() {
@@ -217,18 +212,12 @@ impl Walk<'_, '_> {
         for (address, instruction) in &self.instructions {
             if next != Some(*address) || self.leaders.contains(address) {
                 index_of.insert(*address, BlockId::at(blocks.len()));
-                blocks.push(Block {
-                    instructions: Vec::new(),
-                    successors: Vec::new(),
-                    predecessors: Vec::new(),
-                    leaves: false,
-                });
+                blocks.push(Block::default());
             }
             if let Some(block) = blocks.last_mut() {
                 block.instructions.push(*instruction);
             }
-            let is_end = self.ends.contains_key(address);
-            next = (!is_end).then(|| next_address(instruction));
+            next = (!self.ends.contains_key(address)).then(|| next_address(instruction));
         }
         for block in &mut blocks {
             self.connect(block, &index_of);
@@ -252,11 +241,7 @@ impl Walk<'_, '_> {
         let exits = self.ends.get(&address(last)).map_or(&next[..], Vec::as_slice);
         block.leaves =
             exits.is_empty() && matches!(last.flow_control(), FlowControl::Return | FlowControl::UnconditionalBranch);
-        let known = exits.iter().filter_map(|(target, kind)| {
-            let index = index_of.get(target)?;
-            Some((*index, *kind))
-        });
-        block.successors = known.collect();
+        block.successors = exits.iter().filter_map(|(target, kind)| Some((*index_of.get(target)?, *kind))).collect();
     }
 }
 

@@ -24,7 +24,7 @@ pub enum EdgeKind {
 }
 
 /// A basic block: control enters it only at its first instruction and leaves it only at its last.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Block {
     /// Its instructions, at least one.
     pub instructions: Vec<Instruction>,
@@ -152,14 +152,9 @@ impl FunctionCode {
     /// Returns the loops: the sets of blocks in which each block can be reached from every other.
     pub fn loops(&self) -> Vec<Vec<BlockId>> {
         let graph = self.graph();
-        kosaraju_scc(&graph)
-            .into_iter()
-            .filter(|component| match component.as_slice() {
-                [only] => graph.contains_edge(*only, *only),
-                _ => true,
-            })
-            .map(|component| component.into_iter().map(BlockId::of).collect())
-            .collect()
+        let is_loop = |nodes: &Vec<NodeIndex>| nodes.len() > 1 || graph.contains_edge(nodes[0], nodes[0]);
+        let loops = kosaraju_scc(&graph).into_iter().filter(is_loop);
+        loops.map(|nodes| nodes.into_iter().map(BlockId::of).collect()).collect()
     }
 }
 

@@ -95,10 +95,8 @@ pub fn instructions<'data>(image: &Image<'data>, frame: Frame) -> impl Iterator<
 /// Returns the addresses that an instruction mentions: as memory, as a number, or as its target.
 pub fn mentioned(instruction: &Instruction) -> impl Iterator<Item = FileAddress> + '_ {
     let operands = 0..instruction.op_count();
-    let memory = operands
-        .clone()
-        .any(|operand| instruction.op_kind(operand) == OpKind::Memory)
-        .then(|| instruction.memory_displacement64());
+    let has_memory = operands.clone().any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    let memory = has_memory.then(|| instruction.memory_displacement64());
     let jumps = matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
     let jumped_to = jumps.then(|| instruction.near_branch_target());
     let numbers = operands.filter_map(|operand| instruction.try_immediate(operand).ok());

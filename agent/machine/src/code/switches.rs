@@ -244,33 +244,19 @@ mod tests {
         FunctionCode::decode(&image, address).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    fn instructions(code: &FunctionCode) -> usize {
-        code.blocks.iter().map(|block| block.instructions.len()).sum()
-    }
-
     #[test]
-    fn a_table_ends_where_the_check_says_and_may_be_far_away() {
-        // `cmp $1, %al; ja` to the `ret`.
-        let check = [0x3c, 0x01, 0x77, 0x0d];
-        for padding in [0, 100] {
-            let code = function(padding, &check);
-            assert_eq!(code.unresolved_jumps, []);
-            assert_eq!(instructions(&code), 10 + padding, "{code:?}");
+    fn a_table_ends_where_the_check_says_or_what_no_instruction_is_at() {
+        // `cmp $1, %al; ja` to the `ret`, and the same with a `je` past it.
+        let (check, jumped_past): (&[u8], &[u8]) = (&[0x3c, 0x01, 0x77, 0x0d], &[0x74, 0x04, 0x3c, 0x01, 0x77, 0x0d]);
+        for (padding, check, expected) in
+            [(0, check, Some(10)), (100, check, Some(110)), (0, &[], Some(8)), (0, jumped_past, None)]
+        {
+            let code = function(padding, check);
+            let instructions: usize = code.blocks.iter().map(|block| block.instructions.len()).sum();
+            // A check that something jumps past is not trusted.
+            assert_eq!(code.unresolved_jumps.len(), usize::from(expected.is_none()), "{code:?}");
+            assert!(expected.is_none_or(|expected| expected == instructions), "{code:?}");
         }
-    }
-
-    #[test]
-    fn what_leads_to_no_instruction_is_no_entry() {
-        let code = function(0, &[]);
-        assert_eq!(code.unresolved_jumps, []);
-        assert_eq!(instructions(&code), 8, "{code:?}");
-    }
-
-    #[test]
-    fn a_check_that_something_jumps_past_is_not_trusted() {
-        // `je` past the check.
-        let code = function(0, &[0x74, 0x04, 0x3c, 0x01, 0x77, 0x0d]);
-        assert_eq!(code.unresolved_jumps.len(), 1, "{code:?}");
     }
 
     /// Returns the last index that is let through if `code` precedes `movslq (%rbx,%rax,4), %rax`.

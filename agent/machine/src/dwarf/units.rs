@@ -94,10 +94,8 @@ impl<'data> Sections<'data> {
             let bytes = self.0.iter().find(|(wanted, _)| *wanted == id).map_or(&[][..], |(_, bytes)| bytes);
             Ok(EndianSlice::new(bytes, LittleEndian))
         };
-        match Dwarf::load(section) {
-            Ok(dwarf) => dwarf,
-            Err(never) => match never {},
-        }
+        let Ok(dwarf) = Dwarf::load(section);
+        dwarf
     }
 }
 
@@ -218,8 +216,7 @@ impl<'a> Units<'a> {
             AttributeValue::String(text) => text.len() / BYTES_PER_STEP,
             _ => 0,
         });
-        let text: usize = text.sum();
-        self.count(entry.attrs().len() + text).ok()?;
+        self.count(entry.attrs().len() + text.sum::<usize>()).ok()?;
         Some(entry)
     }
 

@@ -36,10 +36,8 @@ pub struct VariableLocations {
 impl VariableLocations {
     /// Returns where it is before the instruction at `address`.
     pub fn at(&self, address: FileAddress) -> Option<&Location> {
-        self.locations
-            .iter()
-            .find(|located| (located.range.begin..located.range.end).contains(&address.get()))
-            .map(|located| &located.location)
+        let is_there = |located: &&LocatedAt| (located.range.begin..located.range.end).contains(&address.get());
+        self.locations.iter().find(is_there).map(|located| &located.location)
     }
 }
 
@@ -281,8 +279,7 @@ fn evaluate(
                 in_register = true;
             }
             Operation::RegisterOffset { register, offset, base_type } if base_type.0 == 0 => {
-                let base = Base::Register(x86_number(register)?);
-                stack.push(RegisterSum::of(base, offset.cast_unsigned()));
+                stack.push(RegisterSum::of(Base::Register(x86_number(register)?), offset.cast_unsigned()));
             }
             Operation::FrameOffset { offset } => {
                 stack.push(frame?.clone().plus(RegisterSum::constant(offset.cast_unsigned()), 1));
@@ -295,9 +292,7 @@ fn evaluate(
             }
             Operation::Address { address } => stack.push(RegisterSum::constant(address)),
             Operation::UnsignedConstant { value } => stack.push(RegisterSum::constant(value)),
-            Operation::SignedConstant { value } => {
-                stack.push(RegisterSum::constant(value.cast_unsigned()));
-            }
+            Operation::SignedConstant { value } => stack.push(RegisterSum::constant(value.cast_unsigned())),
             Operation::PlusConstant { value } => {
                 let top = stack.pop()?;
                 stack.push(top.plus(RegisterSum::constant(value), 1));

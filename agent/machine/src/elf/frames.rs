@@ -163,12 +163,8 @@ fn first_row<R: Reader>(
     while let Ok(Some(instruction)) = instructions.next() {
         match instruction {
             CallFrameInstruction::DefCfa { register, offset } => rule = Some((register, offset)),
-            CallFrameInstruction::DefCfaRegister { register } => {
-                rule = rule.map(|(_, offset)| (register, offset));
-            }
-            CallFrameInstruction::DefCfaOffset { offset } => {
-                rule = rule.map(|(register, _)| (register, offset));
-            }
+            CallFrameInstruction::DefCfaRegister { register } => rule = rule.map(|(_, offset)| (register, offset)),
+            CallFrameInstruction::DefCfaOffset { offset } => rule = rule.map(|(register, _)| (register, offset)),
             CallFrameInstruction::DefCfaSf { .. }
             | CallFrameInstruction::DefCfaOffsetSf { .. }
             | CallFrameInstruction::DefCfaExpression { .. } => rule = None,

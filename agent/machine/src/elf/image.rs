@@ -117,14 +117,12 @@ impl<'data> Image<'data> {
 
     /// Returns whether `address` is in code.
     pub fn is_code(&self, address: FileAddress) -> bool {
-        let segment = self.segments.at(address);
-        segment.is_some_and(|segment| segment.is_code)
+        self.segments.at(address).is_some_and(|segment| segment.is_code)
     }
 
     /// Returns whether `address` is in data that the process can write.
     pub fn is_writable(&self, address: FileAddress) -> bool {
-        let segment = self.segments.at(address);
-        segment.is_some_and(|segment| segment.is_writable)
+        self.segments.at(address).is_some_and(|segment| segment.is_writable)
     }
 
     /// Returns the bytes from `address` to the end of its segment.
@@ -224,10 +222,8 @@ impl<'data> Image<'data> {
 
 /// Returns the build id of a file as lower-case hexadecimal digits. Fails if the notes are damaged.
 pub fn build_id(file: &ElfFile64<'_, Endianness>) -> Result<Option<String>, object::Error> {
-    Ok(file
-        .build_id()?
-        .filter(|id| id.len() <= MAX_BUILD_ID)
-        .map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()))
+    let id = file.build_id()?.filter(|id| id.len() <= MAX_BUILD_ID);
+    Ok(id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 
 /// What an executable without debug information says about the file that has it.

@@ -234,13 +234,11 @@ impl<'data> Relocations<'data> {
         let table = |tag| bytes_at(FileAddress::new(entry(tag)?));
         let symbols = table(DT_SYMTAB).and_then(|symbols| {
             let count = symbols.len() / size_of::<Sym64<Endianness>>();
-            let (symbols, _) = slice_from_bytes::<Sym64<Endianness>>(symbols, count).ok()?;
-            Some(symbols)
+            Some(slice_from_bytes::<Sym64<Endianness>>(symbols, count).ok()?.0)
         });
         let names = table(DT_STRTAB).unwrap_or_default();
         let name = |symbol: &Sym64<Endianness>| {
-            let at = usize::try_from(symbol.st_name(endian)).ok()?;
-            let text = names.get(at..)?;
+            let text = names.get(usize::try_from(symbol.st_name(endian)).ok()?..)?;
             let end = memchr::memchr(0, text.get(..MAX_NAME).unwrap_or(text))?;
             std::str::from_utf8(text.get(..end)?).ok()
         };

@@ -57,8 +57,7 @@ pub fn multiplied(
         let [left, right, ..] = alone.map(|factors| factors.as_slice()).or_else(|| Some(and_sum()?.as_slice()))? else {
             return None;
         };
-        let is_factor = [left, right].map(|value| is_number(image, atoms, value, factor));
-        match is_factor {
+        match [left, right].map(|value| is_number(image, atoms, value, factor)) {
             [true, _] => Some(right.clone()),
             [_, true] => Some(left.clone()),
             _ => None,

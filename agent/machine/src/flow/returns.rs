@@ -160,9 +160,8 @@ impl<'a> Results<'a> {
         let held = execution.atoms.zero_extended(&value, 32).offset(plus);
         let held = execution.atoms.zero_extended(&held, 32);
         if held.as_constant().is_some() {
-            return self
-                .possible_constant(&held)
-                .is_some_and(|result| returns_only(execution, state.clone(), point, result));
+            let result = self.possible_constant(&held);
+            return result.is_some_and(|result| returns_only(execution, state.clone(), point, result));
         }
         let Some(left) = self.left.get().checked_sub(1) else { return false };
         self.left.set(left);
@@ -196,10 +195,7 @@ impl<'a> Results<'a> {
 pub fn state_at(execution: &mut Execution<'_>, point: CutPoint) -> Option<State> {
     let (block, index) = match point {
         CutPoint::Instruction(InstructionId { block, index }) => (block, index),
-        CutPoint::Way(block, _) => {
-            let last = execution.code.blocks[block].instructions.len();
-            (block, last.checked_sub(1)?)
-        }
+        CutPoint::Way(block, _) => (block, execution.code.blocks[block].instructions.len().checked_sub(1)?),
     };
     execution.states_in(block).into_iter().nth(index)
 }
@@ -246,10 +242,7 @@ pub fn loaded_slots(
             continue;
         }
         let states = execution.states_in(*block);
-        for (load, state) in instructions.iter().zip(&states) {
-            if !is_load(load) {
-                continue;
-            }
+        for (load, state) in instructions.iter().zip(&states).filter(|(load, _)| is_load(load)) {
             if let MemoryPlace::Stack(offset) = place(&mut execution.atoms, state, load) {
                 slots.insert(offset);
             }

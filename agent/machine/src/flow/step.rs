@@ -54,9 +54,7 @@ impl Step<'_> {
             }
             Mnemonic::Nop | Mnemonic::Endbr64 | Mnemonic::Ret => {}
             _ if instruction.is_jcc_short_or_near() || instruction.is_jmp_short_or_near() => {}
-            _ if instruction.condition_code() != ConditionCode::None && self.is_choice() => {
-                self.choice();
-            }
+            _ if instruction.condition_code() != ConditionCode::None && self.is_choice() => self.choice(),
             _ if is_call(instruction) => self.call(callee),
             _ if self.arithmetic() || self.vector() => {}
             _ => self.unmodelled(info),

@@ -43,12 +43,8 @@ impl Step<'_> {
         };
         let values: Vec<_> = (0..LANES.min(bytes / 8)).map(|lane| self.made(lane)).collect();
         match (instruction.op0_kind(), values.first()) {
-            (OpKind::Memory, Some(_)) if bytes % 8 == 0 && bytes / 8 <= LANES => {
-                self.store_lanes(values);
-            }
-            (OpKind::Register, Some(Some(value))) if general_register(to).is_some() => {
-                self.write(0, value.clone());
-            }
+            (OpKind::Memory, Some(_)) if bytes % 8 == 0 && bytes / 8 <= LANES => self.store_lanes(values),
+            (OpKind::Register, Some(Some(value))) if general_register(to).is_some() => self.write(0, value.clone()),
             (OpKind::Register, Some(_)) if to.is_vector_register() => {
                 self.escape_operands();
                 let register = to.full_register().number();
@@ -179,9 +175,7 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<LaneSource> {
         | Mnemonic::Vmovdqu
         | Mnemonic::Vlddqu => (right, lane),
         Mnemonic::Movq | Mnemonic::Vmovq | Mnemonic::Movd | Mnemonic::Vmovd if lane == 0 => (right, 0),
-        Mnemonic::Movq | Mnemonic::Vmovq | Mnemonic::Movd | Mnemonic::Vmovd => {
-            return Some(LaneSource::Zero);
-        }
+        Mnemonic::Movq | Mnemonic::Vmovq | Mnemonic::Movd | Mnemonic::Vmovd => return Some(LaneSource::Zero),
         Mnemonic::Movsd | Mnemonic::Vmovsd => match lane {
             0 => (right, 0),
             _ if is_load => return Some(LaneSource::Zero),
@@ -235,12 +229,8 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<LaneSource> {
         {
             return Some(LaneSource::Zero);
         }
-        Mnemonic::Paddq | Mnemonic::Vpaddq => {
-            return Some(LaneSource::Sum([(left, lane), (right, lane)]));
-        }
-        Mnemonic::Mulpd | Mnemonic::Vmulpd => {
-            return Some(LaneSource::Computed(Operation::Product, both()));
-        }
+        Mnemonic::Paddq | Mnemonic::Vpaddq => return Some(LaneSource::Sum([(left, lane), (right, lane)])),
+        Mnemonic::Mulpd | Mnemonic::Vmulpd => return Some(LaneSource::Computed(Operation::Product, both())),
         Mnemonic::Mulsd | Mnemonic::Vmulsd if lane == 0 => {
             return Some(LaneSource::Computed(Operation::Product, both()));
         }

@@ -143,8 +143,8 @@ pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>
         for (index, instruction) in body.instructions.iter().enumerate() {
             let point = block.instruction(index);
             let is_barred = is_excluded || !is_seen(index) || instruction::is_long_nop(instruction);
-            let weight = if is_barred { INFINITE } else { weight(instruction, calls_from(code, point)) };
-            weights.insert(CutPoint::Instruction(point), weight);
+            let weight = || cost_weight(instruction) + following_weight(calls_from(code, point));
+            weights.insert(CutPoint::Instruction(point), if is_barred { INFINITE } else { weight() });
         }
         let Some(jump) = body.instructions.last() else { continue };
         let joining = body.successors.iter().filter(|(to, _)| shared.contains(to));
@@ -173,10 +173,6 @@ fn place(code: &FunctionCode, at: FileAddress) -> Option<InstructionId> {
         let index = block.instructions.iter().position(|instruction| address(instruction) == at)?;
         Some(id.instruction(index))
     })
-}
-
-fn weight(instruction: &Instruction, following_calls: u64) -> u64 {
-    cost_weight(instruction) + following_weight(following_calls)
 }
 
 fn cost_weight(instruction: &Instruction) -> u64 {

@@ -74,8 +74,7 @@ pub fn cheapest(
     });
     let best = with_recipes.min_by_key(|(candidate, recipes)| {
         let missing = recipes.iter().filter(|recipe| recipe.is_none()).count();
-        let cost = instruction::hit_cost(&candidate.instruction);
-        (missing, cost)
+        (missing, instruction::hit_cost(&candidate.instruction))
     });
     best.map(|(candidate, recipes)| (candidate.instruction, recipes))
 }

@@ -9,7 +9,6 @@ use object::Endianness;
 use object::read::elf::ElfFile64;
 
 use super::unwind::{Caller, FrameRegisters, Tables, Work};
-use crate::budget::Budget;
 use crate::code::graph::FunctionCode;
 use crate::elf::frames::{Frames, UnwindTable};
 use crate::elf::image::Image;
@@ -138,24 +137,24 @@ fn functions(
     nameless: Vec<(FileAddress, String)>,
 ) -> HashMap<FileAddress, NamedCode> {
     let mut found = HashMap::new();
-    let mut add = |address: FileAddress, name: String, traced, budget: &Budget| {
-        if budget.keep(BYTES + name.len()) {
+    let mut add = |address: FileAddress, name: String, traced| {
+        if image.budget.keep(BYTES + name.len()) {
             found.entry(address).or_insert(NamedCode { name, traced });
         }
     };
     // These first: their names are certain.
     for (address, name, index) in traced {
         for part in iter::once(*address).chain(parts(image, *address)) {
-            add(part, (*name).to_owned(), Some(*index), &image.budget);
+            add(part, (*name).to_owned(), Some(*index));
         }
     }
     for (address, name) in image.symbols.function_names() {
         if name.len() <= MAX_NAME {
-            add(address, own_name(name).to_owned(), None, &image.budget);
+            add(address, own_name(name).to_owned(), None);
         }
     }
     for (address, name) in nameless {
-        add(address, name, None, &image.budget);
+        add(address, name, None);
     }
     found
 }

@@ -25,13 +25,8 @@ pub struct Tables {
 }
 
 /// The working memory of unwinding. One serves all files.
+#[derive(Default)]
 pub struct Work(UnwindContext<usize>);
-
-impl Default for Work {
-    fn default() -> Self {
-        Self(UnwindContext::new())
-    }
-}
 
 /// What called a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,9 +122,7 @@ impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
         // Each result took at least one step.
         for _ in 0..MAX_STEPS {
             state = match state {
-                EvaluationResult::Complete => {
-                    return evaluation.value_result()?.to_u64(u64::MAX).ok();
-                }
+                EvaluationResult::Complete => return evaluation.value_result()?.to_u64(u64::MAX).ok(),
                 EvaluationResult::RequiresRegister { register, .. } => {
                     let value = self.registers.get(register)?;
                     evaluation.resume_with_register(Value::Generic(value)).ok()?

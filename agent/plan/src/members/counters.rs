@@ -194,9 +194,7 @@ mod tests {
             for level in LEVELS {
                 for (form, counters) in expected {
                     let source = format!("#define FORM {form}\n#include \"counters.c\"\n");
-                    let Some(data) = compile(compiler, &source, level) else {
-                        continue;
-                    };
+                    let Some(data) = compile(compiler, &source, level) else { continue };
                     tried += 1;
                     check(&data, counters, &format!("{compiler} {level:?} {form}"));
                 }

@@ -237,9 +237,7 @@ impl Members {
                 )));
                 (identity.product, identity.version) = (None, None);
             }
-            (Some(product), None) => {
-                identity.version = known.series(product).map(str::to_owned);
-            }
+            (Some(product), None) => identity.version = known.series(product).map(str::to_owned),
             _ => {}
         }
     }

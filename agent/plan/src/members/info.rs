@@ -14,6 +14,7 @@ use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Atom, Atoms, Execution, State, Value};
 use evictscope_model::{FileAddress, Member, Printed};
 
+use super::sources::only;
 use crate::names::functions_of;
 
 /// The conversions of integers of 8 bytes.
@@ -51,7 +52,7 @@ pub struct Info {
     /// The members that it prints, with their addresses.
     pub shown: BTreeMap<Member, FileAddress>,
     /// The functions called by those that make its text.
-    pub callees: Vec<FileAddress>,
+    pub callees: BTreeSet<FileAddress>,
     /// From where, in an entry of the table of commands, it prints each of [`COUNTERS`]: bytes from the entry's
     /// beginning. `None` for what it does not print, or if it is not certain.
     pub counters: [Option<u64>; COUNTERS.len()],
@@ -78,13 +79,11 @@ pub fn info(image: &Image<'_>) -> Info {
     };
     let (of_members, of_commands) = (functions_with(&formats), functions_with(&commands));
     formats.extend(commands);
-    let mut printed: BTreeMap<Member, Vec<Option<FileAddress>>> = BTreeMap::new();
+    let mut printed: BTreeMap<Member, BTreeSet<Option<FileAddress>>> = BTreeMap::new();
     let mut counters = BTreeSet::new();
     let all: BTreeSet<_> = of_members.iter().chain(&of_commands).copied().collect();
     for function in all {
-        let Ok(code) = FunctionCode::decode(image, function) else {
-            continue;
-        };
+        let Ok(code) = FunctionCode::decode(image, function) else { continue };
         if of_members.contains(&function) {
             let calls = code.blocks.iter().flat_map(|block| &block.instructions);
             info.callees.extend(calls.filter_map(callee));
@@ -102,22 +101,13 @@ pub fn info(image: &Image<'_>) -> Info {
                     let argument = argument_at(text, place).filter(|_| is_whole(text, place, shown));
                     let value = argument.and_then(|argument| value_of(&mut execution.atoms, state, top, argument));
                     let address = value.and_then(|value| member_behind(image, &execution.atoms, &value, shown));
-                    printed.entry(member).or_default().push(address);
+                    printed.entry(member).or_default().insert(address);
                 }
             }
         });
     }
-    if let (Some(found), None) = (counters.pop_first(), counters.pop_first()) {
-        info.counters = found;
-    }
-    info.callees.sort_unstable();
-    info.callees.dedup();
-    let agreed = printed.into_iter().filter_map(|(member, found)| {
-        let first = *found.first()?;
-        let agree = found.iter().all(|other| *other == first);
-        Some((member, first.filter(|_| agree)?))
-    });
-    info.shown = agreed.collect();
+    info.counters = only(counters).unwrap_or_default();
+    info.shown = printed.into_iter().filter_map(|(member, found)| Some((member, only(found)??))).collect();
     info
 }
 
@@ -140,8 +130,7 @@ fn loaded_from(code: &FunctionCode, atoms: &Atoms, value: &Value) -> Option<u64>
             _ => return None,
         }
     }
-    let (first, second) = (displacements.pop_first(), displacements.pop_first());
-    first.filter(|_| options.is_empty() && second.is_none())
+    only(displacements).filter(|_| options.is_empty())
 }
 
 /// Calls `visit` with what is known at each call of a function that formats one of these texts: where its arguments on
@@ -158,19 +147,13 @@ fn each_print<'a>(
     let mut execution = Execution::run_from(code, entry, atoms, None);
     for (id, block) in code.blocks.entries().filter(|(_, block)| block.leaves || block.calls()) {
         execution.watch(id, |execution, instruction, state| {
-            let is_end = block.instructions.last() == Some(instruction);
-            let is_tail_call = block.leaves && is_end;
+            let is_tail_call = block.leaves && block.instructions.last() == Some(instruction);
             if !is_call(instruction) && !is_tail_call {
                 return;
             }
-            let Some(format) = state.registers[ARGUMENTS[FORMAT]].as_constant() else {
-                return;
-            };
-            let format = FileAddress::new(format);
-            if !formats.iter().any(|known| known.contains(&format)) {
-                return;
-            }
-            let text = image.text_at(format, MAX_FORMAT);
+            let format = state.registers[ARGUMENTS[FORMAT]].as_constant().map(FileAddress::new);
+            let format = format.filter(|format| formats.iter().any(|known| known.contains(format)));
+            let text = format.and_then(|format| image.text_at(format, MAX_FORMAT));
             if let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) {
                 // A tail call leaves the return address on top.
                 visit(execution, state, if is_tail_call { 8 } else { 0 }, text);
@@ -253,25 +236,17 @@ fn argument_at(format: &str, place: usize) -> Option<Argument> {
         let modifiers = conversion.find(|letter: char| !"0123456789.lzhjt-+ #".contains(letter))?;
         let letter = conversion.get(modifiers..)?.chars().next()?;
         rest = at + 1 + modifiers + letter.len_utf8();
-        let argument = match letter {
+        let (used, registers, register): (_, _, fn(usize) -> Argument) = match letter {
             '%' => continue,
-            'd' | 'i' | 'u' | 'x' | 'X' | 'c' | 's' | 'p' if integers < GENERAL_REGISTERS => {
-                integers += 1;
-                Argument::Register(integers - 1)
-            }
-            'f' | 'F' | 'e' | 'E' | 'g' | 'G' if floats < FLOAT_REGISTERS => {
-                floats += 1;
-                Argument::Float(floats - 1)
-            }
-            'd' | 'i' | 'u' | 'x' | 'X' | 'c' | 's' | 'p' | 'f' | 'F' | 'e' | 'E' | 'g' | 'G' => {
-                on_stack += 1;
-                Argument::Stack(on_stack - 1)
-            }
+            'd' | 'i' | 'u' | 'x' | 'X' | 'c' | 's' | 'p' => (&mut integers, GENERAL_REGISTERS, Argument::Register),
+            'f' | 'F' | 'e' | 'E' | 'g' | 'G' => (&mut floats, FLOAT_REGISTERS, Argument::Float),
             _ => return None,
         };
+        let (used, argument) = if *used < registers { (used, register) } else { (&mut on_stack, Argument::Stack as _) };
         if at == place {
-            return Some(argument);
+            return Some(argument(*used));
         }
+        *used += 1;
     }
     None
 }
@@ -297,14 +272,9 @@ mod tests {
         assert_eq!(argument("g"), Some(Argument::Stack(1)));
         assert_eq!(argument("h"), None);
         assert_eq!(argument_at("%*d\r\na:%d", 5), None);
-    }
-
-    #[test]
-    fn floats_beyond_the_registers_take_places_on_the_stack() {
+        // Floats beyond the registers take places on the stack.
         let format = format!("{}%d%d%d%d\na:%d", "%f".repeat(9));
-        let place = place_in(&format, "a");
-        let argument = place.and_then(|place| argument_at(&format, place));
-        assert_eq!(argument, Some(Argument::Stack(1)));
+        assert_eq!(place_in(&format, "a").and_then(|place| argument_at(&format, place)), Some(Argument::Stack(1)));
     }
 
     /// Where the stale share is in the fixture's `server`.
@@ -356,9 +326,7 @@ mod tests {
     fn check(compiler: &str, level: &[&str], form: u64) -> bool {
         let what = format!("{compiler} {level:?} {form}");
         let source = format!("#define FORM {form}\n#include \"info.c\"\n");
-        let Some(data) = compile(compiler, &source, level) else {
-            return false;
-        };
+        let Some(data) = compile(compiler, &source, level) else { return false };
         let image = Image::parse(&data).unwrap_or_else(|error| panic!("{error}"));
         let server = image.symbols.object("server");
         let server = server.unwrap_or_else(|| panic!("{what}: no server"));

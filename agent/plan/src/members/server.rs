@@ -37,9 +37,7 @@ impl ServerObject {
 /// Returns the addresses that can belong to `server`, wherever in it the members set by directives are.
 pub fn around(config: &ConfigTable) -> Range<FileAddress> {
     let (lowest, highest) = (config.values().min(), config.values().max());
-    let (Some(lowest), Some(highest)) = (lowest, highest) else {
-        return Range::default();
-    };
+    let (Some(lowest), Some(highest)) = (lowest, highest) else { return Range::default() };
     lowest.moved_back(LARGEST).unwrap_or_default()..highest.saturating_add(LARGEST)
 }
 
@@ -81,11 +79,8 @@ pub fn server(
     identity: &Identity,
     counted: &[FileAddress],
 ) -> Result<ServerObject, MemberError> {
-    let mut candidates: Vec<LayoutCandidate> = layouts()?
-        .into_iter()
-        .filter_map(|(release, layout)| LayoutCandidate::of(release, layout, config))
-        .filter(|candidate| candidate.is_in_writable_data(image))
-        .collect();
+    let agreeing = layouts()?.into_iter().filter_map(|(release, layout)| LayoutCandidate::of(release, layout, config));
+    let mut candidates: Vec<_> = agreeing.filter(|candidate| candidate.is_in_writable_data(image)).collect();
     let begin = candidates.iter().map(|candidate| candidate.address).min();
     let end = candidates.iter().map(|candidate| candidate.address.saturating_add(candidate.layout.sizeof)).max();
     if let (Some(begin), Some(end)) = (begin, end)
@@ -114,9 +109,7 @@ pub fn server(
 
 /// Keeps only the layout of the very release that the executable says it is, if that is among the candidates.
 fn narrow_to_release(candidates: &mut Vec<LayoutCandidate>, identity: &Identity) {
-    let (Some(product), Some(version)) = (identity.product, &identity.version) else {
-        return;
-    };
+    let (Some(product), Some(version)) = (identity.product, &identity.version) else { return };
     let release = format!("{product} {version}");
     if candidates.iter().any(|candidate| candidate.release == release) {
         candidates.retain(|candidate| candidate.release == release);
@@ -176,9 +169,7 @@ mod tests {
     #[test]
     fn the_layout_says_where_server_begins() {
         for release in ["redis 7.0.15", "redis 7.2.6", "redis 7.4.1", "valkey 8.0.1"] {
-            let Some(data) = with_layout(release) else {
-                return;
-            };
+            let Some(data) = with_layout(release) else { return };
             let found = server_of(&data, &Identity::default(), |_| Vec::new());
             assert_eq!(found, Ok((0, true)), "{release}");
         }
@@ -187,9 +178,7 @@ mod tests {
     #[test]
     fn layouts_that_differ_in_what_is_read_are_refused() {
         // The four directives have the same offsets in 6.0.0 and 6.0.4 to 6.0.6, but the statistics do not.
-        let Some(data) = with_layout("redis 6.0.6") else {
-            return;
-        };
+        let Some(data) = with_layout("redis 6.0.6") else { return };
         let found = server_of(&data, &Identity::default(), |_| Vec::new());
         assert!(found.as_ref().is_err_and(|why| why.to_string().contains("redis 6.0.0 and redis 6.0.4")), "{found:?}");
         // The eviction function or the version tells them apart.
@@ -201,9 +190,7 @@ mod tests {
 
     #[test]
     fn layouts_that_differ_only_in_what_lies_before_give_no_offsets() {
-        let Some(data) = with_layout("redis 6.0.14") else {
-            return;
-        };
+        let Some(data) = with_layout("redis 6.0.14") else { return };
         // A release whose layout is not known.
         let found = server_of(&data, &redis("6.0.99"), |_| Vec::new());
         assert!(matches!(found, Ok((_, false))), "{found:?}");

@@ -2,7 +2,7 @@
 //! config.c), which gives the addresses of the variables that directives set, and the data flow: what the eviction loop
 //! counts, what INFO prints, and what `getMemoryOverheadData()` adds up. What is not certain has a reason.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
 use evictscope_machine::code::FunctionCode;
@@ -35,20 +35,15 @@ impl MemberError {
     }
 }
 
-/// Returns the only address, which may occur several times; `None` if there are different ones.
-pub fn only(mut found: Vec<FileAddress>) -> Option<FileAddress> {
-    found.sort_unstable();
-    found.dedup();
-    match found.as_slice() {
-        [only] => Some(*only),
-        _ => None,
-    }
+/// Returns the only one, which may occur several times; `None` if there are different ones.
+pub fn only<T: Ord>(found: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut found: BTreeSet<T> = found.into_iter().collect();
+    found.pop_first().filter(|_| found.is_empty())
 }
 
 /// Returns the only address in `range`.
 pub fn only_in(range: Range<FileAddress>, addresses: &[FileAddress]) -> Option<FileAddress> {
-    let inside = addresses.iter().filter(|address| range.contains(address));
-    only(inside.copied().collect())
+    only(addresses.iter().copied().filter(|address| range.contains(address)))
 }
 
 /// Distances between the name pointer and the data pointer of a configuration directive, bytes.
@@ -59,16 +54,13 @@ pub type ConfigTable = BTreeMap<Member, FileAddress>;
 
 /// Finds the configuration table. Fails if it is missing or ambiguous.
 pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
-    let tables: Vec<ConfigTable> = CONFIG_STRIDES
-        .iter()
-        .filter_map(|stride| {
-            let data = |(directive, member)| Some((member, directive_data(image, directive, *stride)?));
-            let table: Option<ConfigTable> = Member::set_by_directives(true).map(data).collect();
-            let mut table = table?;
-            table.extend(Member::set_by_directives(false).filter_map(data));
-            Some(table)
-        })
-        .collect();
+    let table = |stride| {
+        let data = |(directive, member)| Some((member, directive_data(image, directive, stride)?));
+        let mut table = Member::set_by_directives(true).map(data).collect::<Option<ConfigTable>>()?;
+        table.extend(Member::set_by_directives(false).filter_map(data));
+        Some(table)
+    };
+    let tables: Vec<ConfigTable> = CONFIG_STRIDES.into_iter().filter_map(table).collect();
     match tables.as_slice() {
         [only] => Ok(only.clone()),
         [] => Err(MemberError::unknown(
@@ -86,14 +78,9 @@ pub fn absent<'a>(image: &'a Image<'_>, config: &'a ConfigTable) -> impl Iterato
 
 /// Returns the only address that the entries called `directive` point to, `stride` bytes after their name.
 fn directive_data(image: &Image<'_>, directive: &str, stride: u64) -> Option<FileAddress> {
-    let found: Vec<FileAddress> = image
-        .find_string(directive)
-        .into_iter()
-        .flat_map(|name| image.pointers_to(name))
-        .filter_map(|at| image.pointer_at(at.checked_add(stride)?))
-        .filter(|data| image.is_writable(*data))
-        .collect();
-    only(found)
+    let entries = image.find_string(directive).into_iter().flat_map(|name| image.pointers_to(name));
+    let pointed_to = entries.filter_map(|at| image.pointer_at(at.checked_add(stride)?));
+    only(pointed_to.filter(|data| image.is_writable(*data)))
 }
 
 /// The function that reports what memory is used for (`MEMORY STATS`).
@@ -117,13 +104,11 @@ pub fn by_data_flow(
     range: Range<FileAddress>,
 ) -> Result<DataFlow, MemberError> {
     let Info { shown: mut found, callees, .. } = info;
-    if let Some(address) = client_memory(image, &callees) {
+    if let Some(address) = client_memory(image, callees) {
         found.insert(Member::StatClientsTypeMemory, address);
     }
     found.retain(|_, address| range.contains(address));
-    let Some(counted) = counted else {
-        return Ok(found);
-    };
+    let Some(counted) = counted else { return Ok(found) };
     match found.insert(Member::StatEvictedkeys, counted) {
         Some(shown) if shown != counted => Err(MemberError::Contradiction(format!(
             "the eviction loop counts at {counted:#x}, but INFO shows as evicted_keys what is at {shown:#x}"
@@ -135,17 +120,14 @@ pub fn by_data_flow(
 /// Returns the address of `stat_clients_type_memory`: in the function that reports on memory, a register
 /// holds the sum of three 8-byte globals at the distances of [`ADDED_UP`], in one place only. If no
 /// function has that name, it is one of `called`, the functions that INFO calls.
-fn client_memory(image: &Image<'_>, called: &[FileAddress]) -> Option<FileAddress> {
+fn client_memory(image: &Image<'_>, called: BTreeSet<FileAddress>) -> Option<FileAddress> {
     let named = image.symbols.function(REPORTING_FUNCTION);
-    let functions = match &named {
-        Some(symbol) => std::slice::from_ref(&symbol.address),
-        None => called.get(..MAX_CALLED).unwrap_or(called),
-    };
-    let found = functions.iter().filter_map(|function| {
-        let code = FunctionCode::decode(image, *function).ok()?;
+    let functions = named.map_or(called, |symbol| BTreeSet::from([symbol.address]));
+    let found = functions.into_iter().take(MAX_CALLED).filter_map(|function| {
+        let code = FunctionCode::decode(image, function).ok()?;
         mentions_what_is_added(&code).then(|| added_up(&code))
     });
-    only(found.flatten().collect())
+    only(found.flatten())
 }
 
 /// Returns whether a function can add up what lies at the distances of [`ADDED_UP`].

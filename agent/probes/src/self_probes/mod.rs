@@ -91,14 +91,15 @@ fn constant(value: u64) -> EncodedTerm {
     EncodedTerm { kind: TermKind::Constant as u8, displacement: value.cast_signed(), ..EncodedTerm::ABSENT }
 }
 
+/// Returns what is read at a place in this process.
+fn memory<T>(of: &'static T) -> EncodedTerm {
+    let displacement = (&raw const *of as u64).cast_signed();
+    EncodedTerm { kind: TermKind::Absolute as u8, width: size_of::<T>() as u8, displacement, ..EncodedTerm::ABSENT }
+}
+
 /// Returns a configuration like a server's, with all that is read and tested there: each call is an evicting call
 /// that passes every check.
 fn as_server(pid: u32) -> ServerConfig {
-    let memory = |of: &'static u64| EncodedTerm {
-        kind: TermKind::Absolute as u8,
-        displacement: (&raw const *of as u64).cast_signed(),
-        ..EncodedTerm::ABSENT
-    };
     let mut config = ServerConfig { tgid: pid, is_observed: [1; MAX_FUNCTIONS as usize], ..ServerConfig::OFF };
     let was_read = |read: u8| EncodedTerm {
         kind: TermKind::Register as u8,

@@ -6,25 +6,18 @@ use std::time::{Duration, Instant};
 
 use evictscope_abi::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, AllocatorCounters, CHECKED_FIRST, CHECKED_ONE_IN, Check, CycleCheck, CycleKeys,
-    CycleStart, CycleType, EXPIRE, EncodedTerm, ExpireStats, MAX_FUNCTIONS, Probe, QUIET_NS, ServerConfig, TermKind,
-    Variable,
+    CycleStart, CycleType, EXPIRE, EncodedTerm, ExpireStats, MAX_FUNCTIONS, Probe, QUIET_NS, ServerConfig, Variable,
 };
 use evictscope_plan::EXPIRE_CYCLE;
 use evictscope_telemetry::Counted;
 
-use super::{FileOffset, LinkKeeper, OVER_LIMIT, Probes, SelfProbes, USED_MEMORY, as_server, constant};
+use super::{FileOffset, LinkKeeper, OVER_LIMIT, Probes, SelfProbes, USED_MEMORY, as_server, constant, memory};
 use crate::target::{FUNCTIONS, alone, own_sites};
 
 /// Calls a function `calls` times with every probe of the eviction call on it, after `change` has changed the
-/// configuration that the programs see.
-fn evictions(calls: u64, change: impl Fn(&mut ServerConfig)) -> anyhow::Result<(Counted, Vec<String>)> {
-    let (seen, messages, _) = evictions_with(calls, change, |_| {})?;
-    Ok((seen, messages))
-}
-
-/// As [`evictions`], but passes `before` the number of each call before making it. Also returns how often the machine
-/// stood still for so long that another burst may have begun.
-fn evictions_with(
+/// configuration that the programs see. Passes `before` the number of each call before making it. Also returns how often
+/// the machine stood still for so long that another burst may have begun.
+fn evictions(
     calls: u64,
     change: impl Fn(&mut ServerConfig),
     before: impl Fn(u64),
@@ -62,12 +55,12 @@ fn kinds(seen: &Counted) -> (u64, u64) {
 #[test]
 #[ignore = "needs root and BPF"]
 fn calls_are_evicting_or_noop() -> anyhow::Result<()> {
-    let (seen, messages) = evictions(10, |_| {})?;
+    let (seen, messages, _) = evictions(10, |_| {}, |_| {})?;
     assert_eq!((kinds(&seen), messages.len()), ((10, 0), 0));
     let within = |config: &mut ServerConfig| {
         config.eviction.recipes[Variable::MemUsed as usize].terms[0] = constant(0);
     };
-    let (seen, _) = evictions(10, within)?;
+    let (seen, ..) = evictions(10, within, |_| {})?;
     assert_eq!(kinds(&seen), (0, 10));
     Ok(())
 }
@@ -83,12 +76,12 @@ fn a_call_far_from_the_allocators_counter_is_not_counted() -> anyhow::Result<()>
         let tofree = constant(OVER_LIMIT + 2 * ALLOCATOR_SLACK);
         config.eviction.recipes[Variable::MemTofree as usize].terms[0] = tofree;
     };
-    let (seen, messages) = evictions(ALLOCATOR_STREAK - 1, far)?;
+    let (seen, messages, _) = evictions(ALLOCATOR_STREAK - 1, far, |_| {})?;
     assert_eq!((kinds(&seen), messages.len()), ((0, 0), 0));
     assert_eq!(seen.evictions.allocator_far, ALLOCATOR_STREAK - 1);
 
     // The next one fails the check, which is reported once, with both values.
-    let (seen, messages) = evictions(ALLOCATOR_STREAK + 5, far)?;
+    let (seen, messages, _) = evictions(ALLOCATOR_STREAK + 5, far, |_| {})?;
     assert_eq!(kinds(&seen), (0, 0));
     assert_eq!(seen.evictions.check_failures[Check::Allocator as usize], 1);
     let [text] = &messages[..] else { panic!("{messages:?}") };
@@ -102,7 +95,7 @@ fn a_call_far_from_the_allocators_counter_is_not_counted() -> anyhow::Result<()>
 #[ignore = "needs root and BPF"]
 fn calls_are_compared_with_the_servers_memory_now_and_then() -> anyhow::Result<()> {
     let calls = 1000;
-    let (seen, _, pauses) = evictions_with(calls, |_| {}, |_| {})?;
+    let (seen, _, pauses) = evictions(calls, |_| {}, |_| {})?;
     // The call that begins the burst is compared, too.
     let one_by_one = 1 + CHECKED_FIRST;
     let compared = one_by_one + (calls - one_by_one) / CHECKED_ONE_IN;
@@ -129,7 +122,7 @@ fn of_calls_that_become_wrong_few_are_counted() -> anyhow::Result<()> {
             COUNTER.fetch_add(2 * ALLOCATOR_SLACK, Ordering::Relaxed);
         }
     };
-    let (seen, messages, pauses) = evictions_with(wrong_from + 500, counter_of_test, become_wrong)?;
+    let (seen, messages, pauses) = evictions(wrong_from + 500, counter_of_test, become_wrong)?;
     let most = wrong_from + CHECKED_ONE_IN - 1;
     // The first call of another burst is compared.
     let least = if pauses == 0 { most } else { wrong_from };
@@ -146,15 +139,6 @@ fn of_calls_that_become_wrong_few_are_counted() -> anyhow::Result<()> {
 /// The keys of the cycles, in the memory of this process.
 static SAMPLED: u64 = 40;
 static EXPIRED: u32 = 30;
-
-fn memory<T>(of: &'static T) -> EncodedTerm {
-    EncodedTerm {
-        kind: TermKind::Absolute as u8,
-        width: size_of::<T>() as u8,
-        displacement: (&raw const *of as u64).cast_signed(),
-        ..EncodedTerm::ABSENT
-    }
-}
 
 /// Makes cycles as a server does, with their type and keys at these places. Returns what was counted and logged.
 fn cycles(times: u64, [cycle_type, job]: [EncodedTerm; 2], keys: CycleKeys) -> anyhow::Result<(Counted, Vec<String>)> {
@@ -221,15 +205,12 @@ fn cycles_are_counted_by_type() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn keys_whose_place_is_not_known_are_not_counted() -> anyhow::Result<()> {
-    let keys = CycleKeys { sampled: EncodedTerm::ABSENT, ..KEYS() };
-    let (seen, _) = cycles(3, [constant(0), EncodedTerm::ABSENT], keys)?;
-    assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
-    assert_eq!(seen.faults, [0; 5]);
-    // A place that cannot be read.
-    let keys = CycleKeys { sampled: EncodedTerm { displacement: 8, ..memory(&SAMPLED) }, ..KEYS() };
-    let (seen, _) = cycles(3, [constant(0), EncodedTerm::ABSENT], keys)?;
-    assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
-    assert_eq!(seen.faults, [3, 0, 0, 0, 0]);
+    let unreadable = EncodedTerm { displacement: 8, ..memory(&SAMPLED) };
+    for (sampled, faults) in [(EncodedTerm::ABSENT, 0), (unreadable, 3)] {
+        let (seen, _) = cycles(3, [constant(0), EncodedTerm::ABSENT], CycleKeys { sampled, ..KEYS() })?;
+        assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
+        assert_eq!(seen.faults, [faults, 0, 0, 0, 0]);
+    }
     Ok(())
 }
 

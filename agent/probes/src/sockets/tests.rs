@@ -30,6 +30,13 @@ const PONG: &[u8] = b"+PONG\r\n";
 trait Connection: Read + Write {}
 impl<T: Read + Write> Connection for T {}
 
+/// Starts a server, and loads what looks at it. Returns also its pid.
+fn started(options: &[&str]) -> Result<(SocketIterator, Redis, u32)> {
+    let (iterator, redis) = (SocketIterator::load(true)?, Redis::start(options)?);
+    let pid = redis.pid();
+    Ok((iterator, redis, pid))
+}
+
 fn tcp(redis: &Redis) -> Result<TcpStream> {
     Ok(TcpStream::connect(("127.0.0.1", redis.port()))?)
 }
@@ -101,7 +108,6 @@ fn bytes(look: &SocketLook) -> Vec<u32> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn those_that_sent_and_no_others_are_seen() -> Result<()> {
-    let iterator = SocketIterator::load(true)?;
     let has_ipv6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
     if !has_ipv6 {
         skip("this host has no IPv6")?;
@@ -110,8 +116,7 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
     let socket = folder.path().join("socket");
     let path = socket.to_str().context("an odd path")?;
     let bind: &[&str] = if has_ipv6 { &["127.0.0.1", "::1"] } else { &["127.0.0.1"] };
-    let redis = Redis::start(&[&["--unixsocket", path, "--bind"], bind].concat())?;
-    let pid = redis.pid();
+    let (iterator, redis, pid) = started(&[&["--unixsocket", path, "--bind"], bind].concat())?;
     let mut clients: Vec<Box<dyn Connection>> = Vec::new();
     for _ in 0..6 {
         clients.push(Box::new(tcp(&redis)?));
@@ -145,14 +150,10 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
         expected.extend(has_ipv6.then_some((ip(Ipv6Addr::LOCALHOST), each)));
         assert_eq!(peers(&look), expected);
         assert!(look.at >= ended.last, "{look:?}");
-        let tick = begun.length;
         let came = look.unread.iter().filter_map(|unread| unread.came);
         assert_eq!(came.clone().count(), 6);
         for came in came {
-            assert!(
-                came + tick >= begun.last && came <= ended.last + tick,
-                "round {round}: {begun:?} to {ended:?}: {came:?}"
-            );
+            assert!(is_between(came, begun, ended), "round {round}: {begun:?} to {ended:?}: {came:?}");
         }
         for tcp in look.unread.iter().filter(|unread| unread.came.is_some()) {
             // What it sent before was read.
@@ -175,9 +176,7 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
-    let iterator = SocketIterator::load(true)?;
-    let redis = Redis::start(&[])?;
-    let pid = redis.pid();
+    let (iterator, redis, pid) = started(&[])?;
     let clients = <[TcpStream; 5]>::try_from(connect(&redis, 5)?);
     let [mut half, silent, mut closed, mut reset, _open] = clients.map_err(|_| anyhow!("not five"))?;
     stop(&iterator, pid, 5)?;
@@ -215,11 +214,9 @@ fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
 #[ignore = "needs root and BPF"]
 fn those_that_were_not_accepted_are_seen() -> Result<()> {
     const MANY: usize = 300;
-    let iterator = SocketIterator::load(true)?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("socket");
-    let redis = Redis::start(&["--unixsocket", path.to_str().context("an odd path")?])?;
-    let pid = redis.pid();
+    let (iterator, redis, pid) = started(&["--unixsocket", path.to_str().context("an odd path")?])?;
     let _first = connect(&redis, 1)?;
     stop(&iterator, pid, 1)?;
     // A port scanner's stays the first of the list.
@@ -276,9 +273,7 @@ fn is_between(came: Duration, begun: Ticks, ended: Ticks) -> bool {
 #[test]
 #[ignore = "needs root and BPF"]
 fn blocked_clients_do_not_wait() -> Result<()> {
-    let iterator = SocketIterator::load(true)?;
-    let redis = Redis::start(&[])?;
-    let pid = redis.pid();
+    let (iterator, redis, pid) = started(&[])?;
     let mut clients = connect(&redis, 3)?;
     let [popping, subscribed, monitor] = &mut clients[..] else { bail!("not three") };
     popping.write_all(b"BLPOP nothing 0\r\n")?;
@@ -299,9 +294,7 @@ fn blocked_clients_do_not_wait() -> Result<()> {
 fn who_is_owed_an_answer_is_seen() -> Result<()> {
     const SET: &[u8] = b"SET key value\r\n";
     const OK: &[u8] = b"+OK\r\n";
-    let iterator = SocketIterator::load(true)?;
-    let redis = Redis::start(&[])?;
-    let pid = redis.pid();
+    let (iterator, redis, pid) = started(&[])?;
     let mut clients = [tcp(&redis)?, tcp(&redis)?, tcp(&redis)?, tcp(&redis)?];
     let [admin, first, second, _silent] = &mut clients;
     for round in 0..3 {
@@ -335,9 +328,7 @@ fn who_is_owed_an_answer_is_seen() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_keepalive_is_no_answer() -> Result<()> {
-    let iterator = SocketIterator::load(true)?;
-    let redis = Redis::start(&["--tcp-keepalive", "1", "--enable-debug-command", "yes"])?;
-    let pid = redis.pid();
+    let (iterator, redis, pid) = started(&["--tcp-keepalive", "1", "--enable-debug-command", "yes"])?;
     let [mut first, mut second] = [tcp(&redis)?, tcp(&redis)?];
     // The next request comes in the tick of the answer to the one before.
     ask(&mut first, PING, PONG)?;
@@ -393,9 +384,7 @@ fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
     };
     let mut client = server.until("redis-server answers", || {
         let connected = thread::scope(|scope| scope.spawn(connect).join());
-        let Ok(mut client) = connected.map_err(|_| anyhow!("a thread panicked"))? else {
-            return Ok(None);
-        };
+        let Ok(mut client) = connected.map_err(|_| anyhow!("a thread panicked"))? else { return Ok(None) };
         Ok(ask(&mut client, PING, PONG).ok().map(|()| client))
     })?;
     assert_ne!(fs::read_link("/proc/self/ns/net")?, fs::read_link(format!("/proc/{pid}/ns/net"))?);
@@ -449,11 +438,9 @@ fn peers_of_mptcp_are_known_and_what_they_do_not_take() -> Result<()> {
 #[ignore = "needs root and BPF"]
 fn of_many_connections_each_is_seen_once() -> Result<()> {
     const MANY: u32 = 1_500;
-    let iterator = SocketIterator::load(true)?;
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
-    let redis = Redis::start(&["--maxclients", "2000"])?;
-    let pid = redis.pid();
+    let (iterator, redis, pid) = started(&["--maxclients", "2000"])?;
     let mut clients = connect(&redis, MANY as usize)?;
     stop(&iterator, pid, clients.len())?;
     for (index, client) in clients.iter_mut().enumerate() {

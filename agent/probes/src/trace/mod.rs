@@ -115,16 +115,9 @@ impl Tracer {
     ) -> Result<f64, ProbeError> {
         static EVICTED_KEYS: u64 = 0;
         let bare = time(&[function]);
-        self.config.set(
-            0,
-            TraceConfig {
-                tgid: std::process::id(),
-                is_observed: 1,
-                generation: 0,
-                slower_ns: u64::MAX,
-                evicted_keys: if reads { &raw const EVICTED_KEYS as u64 } else { 0 },
-            },
-        )?;
+        let (tgid, evicted_keys) = (std::process::id(), if reads { &raw const EVICTED_KEYS as u64 } else { 0 });
+        let config = TraceConfig { tgid, is_observed: 1, slower_ns: u64::MAX, evicted_keys, ..TraceConfig::default() };
+        self.config.set(0, config)?;
         let executable = OwnExecutable::open()?;
         let mut links = Vec::new();
         for program in programs {
@@ -135,16 +128,9 @@ impl Tracer {
 
     /// Begins to trace: nothing is probed yet. Fails only if the built object lacks something.
     pub fn trace(self, traced: TraceJob) -> Result<Tracing, ProbeError> {
-        self.config.set(
-            0,
-            TraceConfig {
-                tgid: traced.pid,
-                is_observed: 0,
-                generation: 0,
-                slower_ns: traced.slower_ns.unwrap_or(u64::MAX),
-                evicted_keys: traced.evicted_keys.map_or(0, ProcessAddress::get),
-            },
-        )?;
+        let slower_ns = traced.slower_ns.unwrap_or(u64::MAX);
+        let evicted_keys = traced.evicted_keys.map_or(0, ProcessAddress::get);
+        self.config.set(0, TraceConfig { tgid: traced.pid, slower_ns, evicted_keys, ..TraceConfig::default() })?;
         self.shared.set(0, TraceShared::NEW)?;
         self.eviction.set(0, traced.eviction)?;
         Ok(Tracing { tracer: self, traced, placed: Vec::new(), generation: 0, leaving: Vec::new() })

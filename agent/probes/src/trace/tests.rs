@@ -42,11 +42,16 @@ unsafe extern "C" {
 }
 
 /// Traces a function of this process while `call` runs. Returns what was counted, and how long each slow call took.
-fn traced(multi: bool, function: usize, slower_ns: u64, call: impl Fn()) -> anyhow::Result<(TraceCounts, Vec<u64>)> {
+fn traced(
+    multi: bool,
+    function: unsafe extern "C" fn(u32),
+    slower_ns: u64,
+    call: impl Fn(),
+) -> anyhow::Result<(TraceCounts, Vec<u64>)> {
     let _alone = alone();
     let mut tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
     let executable = OwnExecutable::open()?;
-    let [site] = own_offsets([function as u64])?;
+    let [site] = own_offsets([function as usize as u64])?;
     let mut links = Vec::new();
     for program in [RETURN, ENTER] {
         links.extend(tracer.attach(program, executable.target(), site, 0)?);
@@ -58,18 +63,12 @@ fn traced(multi: bool, function: usize, slower_ns: u64, call: impl Fn()) -> anyh
     Ok((tracer.counts(), slow))
 }
 
-fn both(test: impl Fn(bool) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    test(true)?;
-    test(false)
-}
-
 #[test]
 #[ignore = "needs root and BPF"]
 fn the_outermost_call_of_each_thread_is_counted() -> anyhow::Result<()> {
     const CALLS: u64 = 200;
     const THREADS: u64 = 4;
-    both(|multi| {
-        let function = evictscope_test_recursive as *const () as usize;
+    for multi in [true, false] {
         let call = || {
             std::thread::scope(|scope| {
                 for _ in 0..THREADS {
@@ -82,7 +81,7 @@ fn the_outermost_call_of_each_thread_is_counted() -> anyhow::Result<()> {
                 }
             });
         };
-        let (counts, slow) = traced(multi, function, 0, call)?;
+        let (counts, slow) = traced(multi, evictscope_test_recursive, 0, call)?;
         assert_eq!(counts.ended(), THREADS * CALLS);
         assert_eq!(counts.begun, THREADS * CALLS);
         assert_eq!(counts.nested, 3 * THREADS * CALLS);
@@ -90,25 +89,24 @@ fn the_outermost_call_of_each_thread_is_counted() -> anyhow::Result<()> {
         assert_eq!(slow.len() as u64, THREADS * CALLS);
         assert_eq!(counts.sum_ns, slow.iter().sum::<u64>());
         assert_eq!(Some(counts.longest_ns), slow.iter().copied().max());
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_call_that_never_returns_is_not_counted() -> anyhow::Result<()> {
-    both(|multi| {
-        let function = evictscope_test_leaving as *const () as usize;
+    for multi in [true, false] {
         let call = || {
             for stay in [1, 0, 1, 0, 0, 1] {
                 // SAFETY: both change nothing but the flags, and leave the stack as it was.
                 unsafe { evictscope_test_caller(stay) };
             }
         };
-        let (counts, _) = traced(multi, function, u64::MAX, call)?;
+        let (counts, _) = traced(multi, evictscope_test_leaving, u64::MAX, call)?;
         assert_eq!((counts.begun, counts.ended(), counts.lost), (6, 3, 3));
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 #[test]
@@ -116,7 +114,7 @@ fn a_call_that_never_returns_is_not_counted() -> anyhow::Result<()> {
 fn probes_that_are_placed_again_are_hit_once_by_each_call() -> anyhow::Result<()> {
     const TIMES: u64 = 10;
     const CALLS: u64 = 100;
-    both(|multi| {
+    for multi in [true, false] {
         let _alone = alone();
         let (pid, address) = (std::process::id(), evictscope_test_recursive as *const () as u64);
         let [entry] = own_offsets([address])?;
@@ -147,22 +145,21 @@ fn probes_that_are_placed_again_are_hit_once_by_each_call() -> anyhow::Result<()
         let all = TIMES * CALLS;
         assert_eq!((counts.entry_hits, counts.begun), (all, all));
         assert_eq!((counts.ended(), counts.lost), (all, 0));
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn more_slow_calls_than_there_is_room_for_are_counted_as_lost() -> anyhow::Result<()> {
     const CALLS: u64 = 20_000;
-    let function = evictscope_test_recursive as *const () as usize;
     let call = || {
         for _ in 0..CALLS {
             // SAFETY: as above.
             unsafe { evictscope_test_recursive(0) };
         }
     };
-    let (counts, slow) = traced(true, function, 0, call)?;
+    let (counts, slow) = traced(true, evictscope_test_recursive, 0, call)?;
     assert_eq!(counts.ended(), CALLS);
     assert!(counts.slow_lost > 0 && !slow.is_empty(), "{}", slow.len());
     assert_eq!(counts.slow_lost + slow.len() as u64, CALLS);

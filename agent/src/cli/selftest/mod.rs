@@ -217,9 +217,7 @@ fn report_seen(checklist: &mut Checklist, seen: &ServerReading, evicted: u64, sa
 
     let least = LEAST_STALL.as_secs_f64();
     match seen.get(STALLED) {
-        Some(stalled) if stalled >= least => {
-            checklist.ok("stall", &format!("clients were stalled for {stalled:.1} s"));
-        }
+        Some(stalled) if stalled >= least => checklist.ok("stall", &format!("clients were stalled for {stalled:.1} s")),
         stalled => checklist.fail(
             "stall",
             &format!(

@@ -84,10 +84,10 @@ impl ThrowAwayServer {
         self.process.must_run()?;
         let Ok(info) = self.info() else { return Ok(None) };
         // Another program may have taken the port meanwhile.
-        if info.field("process_id") != Some(&self.process.pid().to_string()) {
+        if field(&info, "process_id") != Some(&self.process.pid().to_string()) {
             return Ok(None);
         }
-        let version = info.field("valkey_version").or(info.field("redis_version"));
+        let version = field(&info, "valkey_version").or(field(&info, "redis_version"));
         let (version, port, pid) = (version.unwrap_or("unknown"), self.port, self.process.pid());
         Ok(Some(format!("version {version}, on 127.0.0.1:{port}, pid {pid}, with a limit of {LIMIT_MIB} MiB")))
     }
@@ -96,13 +96,14 @@ impl ThrowAwayServer {
     pub fn evicted_keys(&mut self) -> anyhow::Result<u64> {
         self.process.must_run()?;
         let info = self.info()?;
-        info.field("evicted_keys").context("INFO has no evicted_keys")?.parse().context("evicted_keys is not a number")
+        field(&info, "evicted_keys")
+            .context("INFO has no evicted_keys")?
+            .parse()
+            .context("evicted_keys is not a number")
     }
 
-    fn info(&self) -> anyhow::Result<Info> {
-        let mut connection = TcpStream::connect_timeout(&self.address(), PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
-        connection.set_write_timeout(Some(PATIENCE))?;
+    fn info(&self) -> anyhow::Result<String> {
+        let mut connection = connect(&self.address(), PATIENCE)?;
         connection.write_all(b"INFO\r\n")?;
         let mut answer = BufReader::new(connection);
         let mut length = String::new();
@@ -111,16 +112,20 @@ impl ThrowAwayServer {
         ensure!(length <= LONGEST_INFO, "INFO has {length} bytes");
         let mut text = vec![0; length];
         answer.read_exact(&mut text)?;
-        Ok(Info(String::from_utf8_lossy(&text).into_owned()))
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 }
 
-struct Info(String);
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
 
-impl Info {
-    fn field(&self, name: &str) -> Option<&str> {
-        self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-    }
+/// Connects. Whatever then takes longer than this fails.
+fn connect(server: &SocketAddr, patience: Duration) -> anyhow::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(server, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    Ok(stream)
 }
 
 pub fn free_port() -> anyhow::Result<u16> {
@@ -153,13 +158,8 @@ impl WriteLoad {
 }
 
 fn write_keys(server: SocketAddr, thread: u32, until: Instant) -> anyhow::Result<()> {
-    let connect = |_| {
-        let stream = TcpStream::connect_timeout(&server, LOAD_PATIENCE)?;
-        stream.set_read_timeout(Some(LOAD_PATIENCE))?;
-        stream.set_write_timeout(Some(LOAD_PATIENCE))?;
-        Ok(stream)
-    };
-    let mut streams = (0..CONNECTIONS).map(connect).collect::<anyhow::Result<Vec<_>>>()?;
+    let connections = (0..CONNECTIONS).map(|_| connect(&server, LOAD_PATIENCE));
+    let mut streams = connections.collect::<anyhow::Result<Vec<_>>>()?;
     let value = "x".repeat(VALUE);
     let right = b"+OK\r\n".repeat(AT_ONCE as usize);
     let mut answers = vec![0; right.len()];
@@ -185,12 +185,12 @@ fn write_keys(server: SocketAddr, thread: u32, until: Instant) -> anyhow::Result
 
 #[cfg(test)]
 mod tests {
-    use super::Info;
+    use super::field;
 
     #[test]
     fn a_field_of_info_is_found_by_its_whole_name() {
-        let info = Info("# Stats\r\nexpired_keys:1\r\nevicted_keys_x:2\r\nevicted_keys:3\r\n".to_owned());
-        assert_eq!(info.field("evicted_keys"), Some("3"));
-        assert_eq!(info.field("evicted"), None);
+        let info = "# Stats\r\nexpired_keys:1\r\nevicted_keys_x:2\r\nevicted_keys:3\r\n";
+        assert_eq!(field(info, "evicted_keys"), Some("3"));
+        assert_eq!(field(info, "evicted"), None);
     }
 }

@@ -49,7 +49,7 @@ pub struct Surroundings {
 pub struct Recorder {
     server: RecordedServer,
     around: Surroundings,
-    profiles: Profiles,
+    pub profiles: Profiles,
     /// What is kept for records; `None` if evicting calls are not seen, or what the plan says of them was withdrawn.
     kept: Option<Kept>,
     ending: Option<Ending>,
@@ -253,11 +253,6 @@ impl Recorder {
     /// Returns when the recorded bursts began, monotonic, and the names of their records.
     pub fn named(&self) -> Arc<VecDeque<(Duration, RecordId)>> {
         self.kept.as_ref().map(|kept| kept.named.clone()).unwrap_or_default()
-    }
-
-    /// Returns what profiles have cost the main thread, in nanoseconds.
-    pub fn spent_ns(&self) -> u64 {
-        self.profiles.spent_ns()
     }
 
     /// Drops all that depends on the plan, which was found wrong.

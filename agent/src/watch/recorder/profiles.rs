@@ -133,8 +133,26 @@ impl Profiles {
     /// Takes the profiles that are ready, and answers the requests for them. Returns whether one is not ready yet:
     /// after [`Self::stop`] all are within a moment.
     pub fn settle(&mut self, at: Duration) -> bool {
-        self.take_those_ready();
-        self.answer(at);
+        self.begun.retain_mut(|Begun { profiling, .. }| {
+            let Some(profile) = profiling.taken() else { return true };
+            self.spent_ns += profiling.spent_ns();
+            self.taken.push_back(profile);
+            false
+        });
+        self.taken.drain(..self.taken.len().saturating_sub(KEPT));
+        for mut asked in std::mem::take(&mut self.asked) {
+            if asked.until <= at || asked.answer.is_closed() {
+                asked.profiling.stop();
+            }
+            match asked.profiling.taken() {
+                Some(profile) => {
+                    self.spent_ns += asked.profiling.spent_ns();
+                    // The caller may be gone.
+                    let _ = asked.answer.send(Ok(profile.dated(since_1970())));
+                }
+                None => self.asked.push(asked),
+            }
+        }
         !(self.begun.is_empty() && self.asked.is_empty())
     }
 
@@ -170,17 +188,6 @@ impl Profiles {
         }
     }
 
-    fn take_those_ready(&mut self) {
-        self.begun.retain_mut(|Begun { profiling, .. }| {
-            let Some(profile) = profiling.taken() else { return true };
-            self.spent_ns += profiling.spent_ns();
-            self.taken.push_back(profile);
-            false
-        });
-        let over = self.taken.len().saturating_sub(KEPT);
-        self.taken.drain(..over);
-    }
-
     /// Begins a profile on request.
     pub fn ask(&mut self, at: Duration, length: Duration, hz: u32, answer: oneshot::Sender<Result<Profile, String>>) {
         let begun = if self.asked.len() < ASKED {
@@ -192,23 +199,6 @@ impl Profiles {
             Ok(profiling) => self.asked.push(Asked { profiling, until: at + length.min(LONGEST), answer }),
             // The caller may be gone.
             Err(why) => drop(answer.send(Err(why))),
-        }
-    }
-
-    /// Answers the requests whose profile is ready.
-    fn answer(&mut self, at: Duration) {
-        for mut asked in std::mem::take(&mut self.asked) {
-            if asked.until <= at || asked.answer.is_closed() {
-                asked.profiling.stop();
-            }
-            match asked.profiling.taken() {
-                Some(profile) => {
-                    self.spent_ns += asked.profiling.spent_ns();
-                    // The caller may be gone.
-                    let _ = asked.answer.send(Ok(profile.dated(since_1970())));
-                }
-                None => self.asked.push(asked),
-            }
         }
     }
 

@@ -157,14 +157,8 @@ fn left_slots(
 
 /// Returns what the 8-byte slots from `top` on hold: what the callee has stored for its caller.
 fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i64, Value> {
-    let slots = state.stack.range(top..);
-    slots
-        .filter(|(_, (_, width))| *width == 8)
-        .map(|(slot, (value, _))| {
-            let value = resolve(&mut execution.atoms, value, &state.facts);
-            (*slot, value)
-        })
-        .collect()
+    let slots = state.stack.range(top..).filter(|(_, (_, width))| *width == 8);
+    slots.map(|(slot, (value, _))| (*slot, resolve(&mut execution.atoms, value, &state.facts))).collect()
 }
 
 /// Returns whether `value` is `mem_reported - overhead - maxmemory`, for any overhead.
@@ -183,10 +177,10 @@ fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
     let code = execution.code;
     code.blocks.ids().filter(|block| code.blocks[*block].leaves).all(|block| {
         // A block that cannot be reached has no states.
-        execution.states_in(block).last().is_none_or(|state| {
-            let result = execution.atoms.zero_extended(&state.registers[0], 32);
-            result == Value::constant(0)
-        })
+        execution
+            .states_in(block)
+            .last()
+            .is_none_or(|state| execution.atoms.zero_extended(&state.registers[0], 32) == Value::constant(0))
     })
 }
 

@@ -235,9 +235,7 @@ fn reads(image: &Image<'_>, function: FileAddress, address: FileAddress) -> bool
 /// Returns whether an instruction of a function mentions such an address.
 fn mentions(image: &Image<'_>, function: FileAddress, is_meant: impl Fn(FileAddress) -> bool) -> bool {
     FunctionCode::decode(image, function).is_ok_and(|code| {
-        code.blocks
-            .iter()
-            .flat_map(|block| &block.instructions)
-            .any(|instruction| references::mentioned(instruction).any(&is_meant))
+        let mut instructions = code.blocks.iter().flat_map(|block| &block.instructions);
+        instructions.any(|instruction| references::mentioned(instruction).any(&is_meant))
     })
 }

@@ -39,11 +39,8 @@ impl CycleWork {
         blocks.retain(|block| !returning.contains(block));
         let edges =
             (code.blocks.entries()).flat_map(|(id, block)| block.successors.iter().map(move |edge| (id, *edge)));
-        let entered_by = edges
-            .filter(|(from, (to, _))| !blocks.contains(from) && blocks.contains(to))
-            .map(|(from, (_, kind))| (from, kind))
-            .collect();
-        Self { blocks, entered_by }
+        let entering = edges.filter(|(from, (to, _))| !blocks.contains(from) && blocks.contains(to));
+        Self { entered_by: entering.map(|(from, (_, kind))| (from, kind)).collect(), blocks }
     }
 
     /// Returns the calls that pass `start`, and may do their work in `jobs`.

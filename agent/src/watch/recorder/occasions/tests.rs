@@ -28,6 +28,15 @@ fn burst(kind: BurstKind, started: Duration) -> Arc<Burst> {
     Arc::new(burst)
 }
 
+/// Returns what records are about, and which times.
+fn about(records: &[WantedRecord]) -> Vec<(Occasion, Duration, Duration)> {
+    records.iter().map(|record| (record.occasion, record.began, record.ended)).collect()
+}
+
+fn occasions(records: &[WantedRecord]) -> Vec<Occasion> {
+    records.iter().map(|record| record.occasion).collect()
+}
+
 /// Follows a server for `time`; `is_stalled` and `has_burst` say what happens at each moment.
 fn follow(
     occasions: &mut Occasions,
@@ -56,16 +65,8 @@ fn a_burst_is_recorded_half_a_minute_after_its_reclaim() {
     let ended = began + Duration::from_secs(12);
     assert!(occasions.ended(ended + GAP, &burst(BurstKind::SelfAmplifying, began)));
     assert_eq!(occasions.due(ended + AFTER - TENTH), []);
-    let times: Vec<_> = occasions.due(ended + AFTER).iter().map(|record| (record.began, record.ended)).collect();
-    assert_eq!(times, [(began, ended)]);
+    assert_eq!(about(&occasions.due(ended + AFTER)), [(Occasion::Burst, began, ended)]);
     assert_eq!(occasions.due(ended + HOUR), []);
-}
-
-#[test]
-fn a_plain_burst_is_not_recorded() {
-    let mut occasions = Occasions::default();
-    assert!(!occasions.ended(START + HOUR, &burst(BurstKind::Plain, START)));
-    assert_eq!(occasions.finish(None), []);
 }
 
 #[test]
@@ -102,29 +103,22 @@ fn a_stall_without_a_burst_is_recorded_where_it_is_longer_than_a_second() {
         follow(&mut occasions, Duration::from_secs(60), is_stalled, |_| false)
     };
     assert_eq!(stall(LEAST_STALL - TENTH), []);
-    let made = stall(LEAST_STALL);
     let began = START + TENTH * 20;
-    let times: Vec<_> = made.iter().map(|record| (record.began, record.ended)).collect();
-    assert_eq!(times, [(began, began + LEAST_STALL)]);
+    assert_eq!(about(&stall(LEAST_STALL)), [(Occasion::Stall, began, began + LEAST_STALL)]);
 }
 
 #[test]
-fn a_recorded_burst_covers_its_stall() {
+fn a_recorded_burst_covers_its_stall_and_a_plain_one_is_not_recorded() {
     for kind in [BurstKind::SelfAmplifying, BurstKind::Plain] {
         let mut occasions = Occasions::default();
         let in_burst = |now: Duration| now > GAP && now < GAP * 8;
         let made = follow(&mut occasions, GAP * 10, in_burst, |_| true);
         assert_eq!(made, []);
         let is_recorded = occasions.ended(START + GAP * 10, &burst(kind, START + GAP));
+        assert_eq!(is_recorded, kind != BurstKind::Plain);
         let made = follow(&mut occasions, GAP * 60, |_| false, |_| false);
-        let made: Vec<_> = made.iter().map(|record| record.occasion).collect();
-        let expected = if is_recorded {
-            Occasion::Burst
-        } else {
-            // Its stall is worth a record all the same.
-            Occasion::Stall
-        };
-        assert_eq!(made, [expected]);
+        // If it is not recorded, its stall is worth a record all the same.
+        assert_eq!(self::occasions(&made), [if is_recorded { Occasion::Burst } else { Occasion::Stall }]);
     }
 }
 
@@ -168,13 +162,10 @@ fn a_slow_call_is_recorded_where_nothing_else_has_it() {
             ..Sight::default()
         })
     };
-    let made = call(LEAST_CALL, Duration::ZERO);
     let ended = START + GAP * 100;
-    let found: Vec<_> = made.iter().map(|record| (record.occasion, record.began, record.ended)).collect();
-    assert_eq!(found, [(Occasion::Call, ended - LEAST_CALL, ended)]);
+    assert_eq!(about(&call(LEAST_CALL, Duration::ZERO)), [(Occasion::Call, ended - LEAST_CALL, ended)]);
     assert_eq!(call(LEAST_CALL - TENTH / 10, Duration::ZERO), []);
-    let found: Vec<_> = call(GAP, GAP).iter().map(|record| record.occasion).collect();
-    assert_eq!(found, [Occasion::Stall]);
+    assert_eq!(occasions(&call(GAP, GAP)), [Occasion::Stall]);
 }
 
 #[test]
@@ -206,12 +197,11 @@ fn client_buffers_are_recorded_when_they_swell_and_not_while_they_stay() {
 #[test]
 fn client_buffers_that_swell_in_a_stall_belong_to_it() {
     let found = |swollen: u64| {
-        let made = made(|second| Sight {
+        occasions(&made(|second| Sight {
             stalled: Some(GAP * second.clamp(100, 110) as u32),
             buffers: Some(if second < swollen { 0.0 } else { 0.2 }),
             ..Sight::default()
-        });
-        Vec::from_iter(made.iter().map(|record| record.occasion))
+        }))
     };
     assert_eq!(found(105), [Occasion::Stall]);
     assert_eq!(found(95), [Occasion::Buffers, Occasion::Stall]);
@@ -252,11 +242,9 @@ fn who_asks_at_the_same_time_gets_the_same_record() {
 fn at_the_end_all_is_recorded_that_is_known() {
     let mut occasions = Occasions::default();
     occasions.ask(START);
-    let made = follow(&mut occasions, GAP * 3, |_| true, |_| true);
-    assert_eq!(made, []);
+    assert_eq!(follow(&mut occasions, GAP * 3, |_| true, |_| true), []);
     let made = occasions.finish(Some(START + GAP * 3));
-    let made: Vec<_> = made.iter().map(|record| record.occasion).collect();
-    assert_eq!(made, [Occasion::Asked, Occasion::Stall, Occasion::Ended]);
+    assert_eq!(self::occasions(&made), [Occasion::Asked, Occasion::Stall, Occasion::Ended]);
 }
 
 #[test]
