@@ -1,11 +1,11 @@
-//! Reads what a server's memory is made of: the parts that `getMemoryOverheadData()` would add up, without its help. And
-//! how much of it does not count against `maxmemory` now: what `freeMemoryGetNotCountedMemory()` would return.
+//! Reads what a server's memory is made of: the parts that `getMemoryOverheadData()` would add up, without its help.
+//! And how much of it does not count against `maxmemory` now: what `freeMemoryGetNotCountedMemory()` would return.
 //!
 //! Of the hash tables, only the places are a part: their entries belong to the keys. The memory of functions, of the
 //! tracking table, of values that are freed lazily and of those that replies point to is not read: it is in the rest.
 //!
-//! Not known of what does not count are the buffers of slots that a cluster is moving, which Redis 8.4 and Valkey 9 do not
-//! count either.
+//! Not known of what does not count are the buffers of slots that a cluster is moving, which Redis 8.4 and Valkey 9 do
+//! not count either.
 //!
 //! Second observers: `mem_*` and `used_memory_*` of `INFO`, `MEMORY STATS`, and `overhead` at each evicting call. Tests
 //! compare with all; nothing does while the agent runs.
@@ -138,8 +138,8 @@ impl MemorySource<'_> {
         (0..ATTEMPTS).find_map(|_| self.aof_buffer(address))
     }
 
-    /// Returns what waits to be written to the AOF, and, in Redis 6, to the process that rewrites it. The server frees a
-    /// large buffer when it has written it, so what `address` points to must still be there afterwards.
+    /// Returns what waits to be written to the AOF, and, in Redis 6, to the process that rewrites it. The server frees
+    /// a large buffer when it has written it, so what `address` points to must still be there afterwards.
     fn aof_buffer(&self, address: u64) -> Option<u64> {
         let at = self.memory.u64(address)?;
         let buffer = self.memory.string(at)?;

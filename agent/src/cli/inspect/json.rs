@@ -1,5 +1,5 @@
-//! What `inspect --json` prints: json.md says it to users. `agent/tests/command_line.rs` compares its table with what is
-//! printed.
+//! What `inspect --json` prints: json.md says it to users. `agent/tests/command_line.rs` compares its table with what
+//! is printed.
 #![doc = include_str!("json.md")]
 
 use std::fmt;

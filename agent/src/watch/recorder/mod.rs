@@ -121,8 +121,8 @@ impl Recorder {
     }
 
     /// Takes in a reading, and what follows from it: the `finished` bursts are those that are now known to be over, and
-    /// `overhead` is what the probes cost, as a share of the main thread. Returns the name of the record of each of these
-    /// bursts, if there will be one.
+    /// `overhead` is what the probes cost, as a share of the main thread. Returns the name of the record of each of
+    /// these bursts, if there will be one.
     pub fn take_in(
         &mut self,
         snapshot: &Snapshot,
