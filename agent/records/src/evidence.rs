@@ -46,16 +46,15 @@ impl Shares {
         let evictions = evicting_us(moments).map(|us| share(us.round() as u64));
         let expiry = grown(|moment| moment.expiring);
         let (cpu, no_cpu) = (grown(|moment| moment.cpu), grown(|moment| moment.waiting));
-        let within = spans.iter().filter(|span| {
-            let middle = span.from_us.midpoint(span.to_us);
-            (first.unix_us()..=last.unix_us()).contains(&middle)
-        });
+        let all = first.unix_us()..=last.unix_us();
+        let within = spans.iter().filter(|span| all.contains(&span.from_us.midpoint(span.to_us)));
         let commands: BTreeMap<_, _> =
             commands_in(within).into_iter().map(|command| (command.name, share(command.us))).collect();
+        let busy = cpu.map(|cpu| cpu + no_cpu.unwrap_or(0.0));
         let known = evictions.unwrap_or(0.0) + expiry.unwrap_or(0.0) + commands.values().sum::<f64>();
         Some(Self {
-            other: cpu.map(|cpu| (cpu + no_cpu.unwrap_or(0.0) - known).clamp(0.0, 1.0)),
-            asleep: cpu.map(|cpu| (1.0 - cpu - no_cpu.unwrap_or(0.0)).max(0.0)),
+            other: busy.map(|busy| (busy - known).clamp(0.0, 1.0)),
+            asleep: busy.map(|busy| (1.0 - busy).max(0.0)),
             evictions,
             expiry,
             commands,
@@ -103,8 +102,7 @@ pub fn time_spent(times: [&[Moment]; 2], spans: Option<&[CommandSpan]>) -> Vec<T
         }
     }
     let row = |name: &str, share: &dyn Fn(&Shares) -> Option<f64>| {
-        let [then, now] = shares.each_ref().map(|shares| shares.as_ref().and_then(share));
-        ThenAndNow { name: name.to_owned(), then, now }
+        row(name, shares.each_ref().map(|shares| shares.as_ref().and_then(share)))
     };
     let unnamed = |shares: &Shares| {
         let rest = shares.commands.iter().filter(|(name, _)| !names.contains(name));
@@ -130,12 +128,13 @@ pub fn memory(then: Option<&MemoryParts>, now: &MemoryParts) -> Vec<ThenAndNow> 
     let is_there = |part: &MemoryPart| now.get(*part) != Some(0) || then_of(*part) > Some(0);
     let mut parts: Vec<_> = MemoryPart::ALL.into_iter().filter(is_there).collect();
     parts.sort_by_key(|part| Reverse(now.get(*part)));
-    let row = |name: &str, then: Option<u64>, now: Option<u64>| {
-        let [then, now] = [then, now].map(|bytes| bytes.map(|bytes| bytes as f64));
-        ThenAndNow { name: name.to_owned(), then, now }
-    };
-    let rows = parts.into_iter().map(|part| row(part.title(), then_of(part), now.get(part)));
-    rows.chain([row("all (used_memory)", then.map(|then| then.used), Some(now.used))]).collect()
+    let row = |name: &str, then_and_now: [Option<u64>; 2]| row(name, then_and_now.map(|bytes| Some(bytes? as f64)));
+    let rows = parts.into_iter().map(|part| row(part.title(), [then_of(part), now.get(part)]));
+    rows.chain([row("all (used_memory)", [then.map(|then| then.used), Some(now.used)])]).collect()
+}
+
+fn row(name: &str, [then, now]: [Option<f64>; 2]) -> ThenAndNow {
+    ThenAndNow { name: name.to_owned(), then, now }
 }
 
 /// Returns which of the parts in the rows of [`memory`] has grown most, and by how many bytes; `None` if none has grown
@@ -180,10 +179,10 @@ fn waits(peer: &PeerCounts, all: u64) -> String {
 mod tests {
     use std::time::Duration;
 
-    use evictscope_model::answers::{PeerCounts, PeersSeen, ThenAndNow};
+    use evictscope_model::answers::{PeerCounts, PeersSeen};
     use evictscope_telemetry::{CommandShare, CommandSpan, MemoryPart, MemoryParts, Moment};
 
-    use super::{grew_most, memory, time_spent, who};
+    use super::{grew_most, memory, row, time_spent, who};
 
     #[test]
     fn shares_of_the_time_are_told_by_command() {
@@ -252,10 +251,7 @@ mod tests {
             let rows = memory(Some(&then), &now);
             assert_eq!(grew_most(&rows).map(|(part, by)| (part.name.as_str(), by)), expected);
         }
-        let row = |name: &str, now: Option<u64>| {
-            let now = now.map(|bytes| bytes as f64);
-            ThenAndNow { name: name.to_owned(), then: None, now }
-        };
+        let row = |name: &str, now: Option<u64>| row(name, [None, now.map(|bytes| bytes as f64)]);
         let rows = memory(None, &parts(9 * mib, mib));
         let first = [("keys and the rest", Some(8 * mib)), ("scripts", Some(mib)), ("server as it started", None)];
         assert_eq!(rows[..3], first.map(|(name, now)| row(name, now)));

@@ -31,6 +31,15 @@ pub fn count(value: f64) -> String {
     scaled(value, 1_000.0, ["", "k", "M", "G", "T"])
 }
 
+/// Says how many keys, before "evicted" or the like.
+pub fn keys_were(keys: u64) -> String {
+    match keys {
+        0 => "no key was".to_owned(),
+        1 => "1 key was".to_owned(),
+        _ => format!("{} keys were", count(keys as f64)),
+    }
+}
+
 /// Returns a number of bytes with its unit.
 pub fn bytes(value: f64) -> String {
     scaled(value, 1_024.0, [" B", " KiB", " MiB", " GiB", " TiB"])

@@ -19,7 +19,6 @@ use crate::client::AgentClient;
 use crate::client::reading::Reading;
 use crate::text::wrapped;
 
-/// How often the agent is read.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 /// If there are more servers than lines, the sparklines go when fewer lines than this would be left for the table.
 const LEAST_ROWS: u16 = 5;
@@ -211,8 +210,7 @@ impl Screen {
         if height > 0
             && let Some(server) = self.selected()
         {
-            let none = History::default();
-            sparklines(frame, below, server, self.histories.get(server).unwrap_or(&none));
+            sparklines(frame, below, server, self.histories.get(server));
         }
     }
 

@@ -96,7 +96,6 @@ pub fn columns<'a>(rows: &[ServerRow<'a>]) -> Vec<Column<ServerRow<'a>>> {
     columns
 }
 
-/// Returns how many clients wait now, out of how many.
 fn waiting(reading: &ServerReading) -> String {
     let known = reading.get(CLIENTS_WAITING).zip(reading.get(CLIENTS_CONNECTED));
     or_unknown(known, |(waiting, connected)| format!("{}/{}", count(waiting), count(connected)))
@@ -113,7 +112,6 @@ fn memory(reading: &ServerReading) -> String {
     }
 }
 
-/// Returns whether a server has a limit that does not apply to it.
 fn ignores_limit(reading: &ServerReading) -> bool {
     reading.get(LIMIT_IGNORED).is_some()
 }
@@ -153,12 +151,8 @@ pub fn notes(reading: &Reading, unwatched: &[UnwatchedServer]) -> Vec<String> {
             format!("{server}: its probes on {of} are switched off, as a check failed ({reason}).")
         })
     });
-    let unseen = reading
-        .servers
-        .iter()
-        .filter(|(_, reading)| reading.get(CLIENTS_WAITING).is_none())
-        .map(|(server, _)| server.as_str());
-    let unseen: Vec<_> = unseen.collect();
+    let is_unseen = |(_, reading): &(&String, &ServerReading)| reading.get(CLIENTS_WAITING).is_none();
+    let unseen = Vec::from_iter(reading.servers.iter().filter(is_unseen).map(|(server, _)| server.as_str()));
     let unseen = match &*unseen {
         [] => None,
         few if few.len() <= MOST_NAMES => Some(format!("{}: {UNSEEN}", few.join(", "))),

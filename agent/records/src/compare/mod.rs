@@ -34,16 +34,14 @@ pub enum Change {
 
 /// A value before and after.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names of some say what they are")]
 pub struct ComparedRow {
-    /// What it is.
     pub name: String,
     /// Before: bytes, seconds, a share or a number; `None` if it is not known.
     pub before: Option<f64>,
-    /// After, likewise.
     pub after: Option<f64>,
     /// How much two such values of the same state may differ; `None` if that is not known.
     pub noise: Option<f64>,
-    /// How it changed.
     pub change: Change,
     #[serde(skip)]
     unit: MeasureUnit,

@@ -32,9 +32,7 @@ pub struct Account {
     pub not_counted: Option<Growth>,
     /// Other parts of memory that are no keys, and grew for more than a moment, as causes.
     pub parts: Vec<(CauseKind, Growth)>,
-    /// A hash table that was resized.
     pub table: Option<MemoryStep>,
-    /// Expired keys that were held.
     pub expired: Option<Behind>,
     /// How far memory fell from its highest to the lowest after it, bytes.
     pub fallen: Option<u64>,
@@ -49,7 +47,6 @@ pub struct Account {
 }
 
 impl Account {
-    /// Adds up what a record says.
     pub fn of(window: &Window<'_>) -> Self {
         let mut account = Self {
             client_buffers: growth(window, |moment| moment.client_buffers.map(without_replicas)),

@@ -10,7 +10,7 @@ use evictscope_telemetry::{Moment, SlowCall};
 use super::CauseKind;
 use super::causes::{Finding, finding};
 use super::window::Window;
-use crate::text::{count, seconds, size};
+use crate::text::{count, keys_were, seconds, size};
 
 /// A shorter call is no stall by itself: stalls are judged by the tenth of a second.
 const LEAST_DURATION: Duration = Duration::from_millis(100);
@@ -46,16 +46,13 @@ pub fn found(window: &Window<'_>) -> Option<Finding> {
         return None;
     }
     let (took, freed, count) = (seconds(duration.as_secs_f64()), size(freed), count(keys as f64));
-    let (of, evicted) = match keys {
-        1 => (format!("a big key of some {freed} in the main thread"), "1 key was".to_owned()),
-        _ => (
-            format!("{count} keys in the main thread, big ones among them, some {freed} in all"),
-            format!("{count} keys were"),
-        ),
+    let of = match keys {
+        1 => format!("a big key of some {freed} in the main thread"),
+        _ => format!("{count} keys in the main thread, big ones among them, some {freed} in all"),
     };
     let evidence = vec![
         format!("The call took {:.0} % of the time spent in evicting calls.", 100.0 * share.min(1.0)),
-        format!("Meanwhile memory fell by {freed}, and {evicted} evicted."),
+        format!("Meanwhile memory fell by {freed}, and {} evicted.", keys_were(keys)),
     ];
     // It took most of the time, whatever memory went to.
     finding(CauseKind::BigKey, f64::MAX, format!("One eviction call took {took}: it freed {of}"), evidence)

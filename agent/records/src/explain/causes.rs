@@ -29,7 +29,6 @@ pub fn explains(account: &Account, part: u64) -> bool {
     part >= LEAST_BYTES && share.is_some_and(|share| share >= LEAST_SHARE)
 }
 
-/// Says what share that part is.
 pub fn share_of(account: &Account, part: u64) -> String {
     let share = account.total().map_or(0.0, |total| part as f64 / total);
     let total = bytes(account.total().unwrap_or(0.0));
@@ -144,11 +143,8 @@ fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
     };
     let summary = format!("Memory was over its limit and no key could be evicted: {why}");
     let mut evidence = vec!["Calls tried to evict, the slowest of them all failed, and no key was evicted.".to_owned()];
-    evidence.extend(
-        window
-            .refused()
-            .map(|refused| format!("The server answered {} commands with an error meanwhile.", count(refused as f64))),
-    );
+    let refused = |refused| format!("The server answered {} commands with an error meanwhile.", count(refused as f64));
+    evidence.extend(window.refused().map(refused));
     evidence.extend(parts::largest(window));
     finding(CauseKind::NothingToEvict, f64::INFINITY, summary, evidence)
 }

@@ -67,9 +67,11 @@ pub fn growth_since_lowest(window: &Window<'_>, part: impl Fn(&Moment) -> Option
     Some(Growth { from: lowest.unwrap_or(growth.from), ..growth })
 }
 
+type PartBytes = fn(&MemoryParts) -> Option<u64>;
+
 /// The parts of memory that are neither keys nor buffers of clients and replicas, each as the cause that it is if it
 /// grows, and its bytes.
-const OTHER_PARTS: [(CauseKind, fn(&MemoryParts) -> Option<u64>); 3] = [
+const OTHER_PARTS: [(CauseKind, PartBytes); 3] = [
     (CauseKind::Scripts, |parts| parts.get(MemoryPart::Scripts)),
     (CauseKind::ClusterLinks, |parts| parts.get(MemoryPart::ClusterLinks)),
     (CauseKind::TrackingTable, MemoryParts::tracking_table),

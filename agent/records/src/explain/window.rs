@@ -25,7 +25,6 @@ pub fn rate(moments: &[Moment], counter: fn(&Moment) -> Option<u64>) -> Option<f
 
 /// A record, divided.
 pub struct Window<'a> {
-    /// The whole.
     pub record: &'a Record,
     /// When it began, microseconds since 1970: the first evicting call of a burst.
     pub began_us: u64,
@@ -40,7 +39,6 @@ pub struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// Divides a record.
     pub fn of(record: &'a Record) -> Self {
         let moments = &record.moments;
         let of_burst = |burst: &Burst| {

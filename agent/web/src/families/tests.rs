@@ -154,7 +154,6 @@ fn a_server_without_an_item_lacks_what_the_catalogue_says() {
     }
 }
 
-/// Returns the items that the alert about items not found names.
 fn alerted_items() -> BTreeSet<String> {
     let after = RULES.split("evictscope_not_found{item=~\"").nth(1);
     after.and_then(|after| after.split('"').next()).unwrap_or_default().split('|').map(str::to_owned).collect()

@@ -152,7 +152,6 @@ fn memory_table(
     }
 }
 
-/// Shows the peers of a server.
 fn who_of_server(server: &ExportedServer) -> Markup {
     let peers = &server.state.peers;
     let dated = |at: Duration| microseconds(server.since_1970 + at);
@@ -181,7 +180,6 @@ fn who_of_server(server: &ExportedServer) -> Markup {
 const ABOUT_PEERS: &str =
     "These bytes are in the kernel. What the server holds for clients that do not read is in its client buffers.";
 
-/// Shows what was seen at one look.
 fn look(what: &str, unix_us: u64, seen: &PeersSeen) -> Markup {
     html! {
         p { (what) ", at " (precise_time_of_day(unix_us)) ":" }

@@ -17,37 +17,34 @@ use crate::version;
 /// The most records on the page; all of them are at `/api/v1/records`.
 const RECORDS: usize = 25;
 
-/// What the page shows.
-pub struct Overview<'a> {
-    /// The servers that are watched; `None` until the first scan is done.
-    pub servers: Option<&'a [Arc<ExportedServer>]>,
-    /// The servers that run here and are not watched.
-    pub unwatched: &'a [UnwatchedServer],
-    /// The records, the newest first, or why there are none.
-    pub records: Result<&'a [Listed], &'a str>,
-}
-
-/// Returns the page. All text is escaped: names and paths come from processes that anybody may have started.
-pub fn overview(shown: &Overview<'_>, refresh: Option<u32>) -> String {
+/// Returns the page of the servers that are watched (`None` until the first scan is done), those that are not, and the
+/// records, the newest first, or why there are none. All text is escaped: names and paths come from processes that
+/// anybody may have started.
+pub fn overview(
+    servers: Option<&[Arc<ExportedServer>]>,
+    unwatched: &[UnwatchedServer],
+    records: Result<&[Listed], &str>,
+    refresh: Option<u32>,
+) -> String {
     let body = html! {
         h1 { "evictscope " (version::NUMBER) }
         p { "What clients of this host's Redis servers feel, and what evictions have to do with it." }
         h2 { "Servers" }
-        @match shown.servers {
+        @match servers {
             None => p { "Looking for servers. Reload this page in a moment." },
             Some([]) => p { "No server is watched at present." },
             Some(servers) => (watched(servers)),
         }
-        @if !shown.unwatched.is_empty() {
+        @if !unwatched.is_empty() {
             h2 { "Not watched" }
             ul {
-                @for server in shown.unwatched {
+                @for server in unwatched {
                     li { (server.server) " (pid " (server.pid) "): " (server.why) }
                 }
             }
         }
         h2 { "Records" }
-        (facts::records(shown.records, true, RECORDS))
+        (facts::records(records, true, RECORDS))
         p.note {
             "The same for programs: " a href="/metrics" { "/metrics" } ", " a href="/api/v1/bursts" { "/api/v1/bursts" } ", "
             a href="/api/v1/records" { "/api/v1/records" } ", " a href="/-/healthy" { "/-/healthy" } ", "

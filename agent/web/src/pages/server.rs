@@ -35,7 +35,6 @@ pub struct ServerView<'a> {
     pub records: Result<&'a [Listed], &'a str>,
 }
 
-/// Returns the page.
 pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
     let moments = (shown.server.zip(shown.timeline))
         .map_or_else(Vec::new, |(server, timeline)| timeline.moments(Duration::ZERO, Duration::MAX, server.since_1970));
@@ -147,10 +146,7 @@ fn last_minutes(moments: Option<&[Moment]>) -> Markup {
     };
     let from_us = known.to_us.saturating_sub(microseconds(MINUTES));
     let columns = Columns::of(moments, Span::new(known.from_us.max(from_us), known.to_us));
-    html! {
-        p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
-        (panels::all(moments, &columns))
-    }
+    panels::all(moments, &columns)
 }
 
 fn records(shown: &ServerView<'_>) -> Markup {

@@ -67,7 +67,6 @@ fn expired(window: &Window<'_>) -> Option<Found> {
     Some((CauseKind::ExpiredTogether, summary, Vec::from_iter(before)))
 }
 
-/// Describes commands: which ones.
 fn commands(window: &Window<'_>) -> Found {
     let commands = Commands::of(window);
     let named = commands.named();
