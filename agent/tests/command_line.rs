@@ -22,13 +22,6 @@ fn exits(command: &mut Command, code: i32) -> anyhow::Result<(String, String)> {
 }
 
 #[test]
-fn an_executable_that_is_not_redis_is_refused() -> anyhow::Result<()> {
-    let (printed, _) = exits(evictscope().arg("inspect").arg(std::env::current_exe()?), 1)?;
-    ensure!(printed.contains("performEvictions"), "{printed}");
-    Ok(())
-}
-
-#[test]
 fn without_root_each_command_that_attaches_says_what_is_missing() -> anyhow::Result<()> {
     for arguments in [&["run", "--listen", "127.0.0.1:0"][..], &["check"], &["selftest"]] {
         let mut command = evictscope_without_privileges();

@@ -103,20 +103,21 @@ pub fn is_traced(pid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::process::Command;
+
+    use evictscope_testkit::process::Owned;
 
     use super::{Executable, breakpoints, is_traced};
+    use crate::process::exe_proc_path;
 
     #[test]
     fn code_that_nobody_has_changed_has_none() -> anyhow::Result<()> {
-        let mut process = std::process::Command::new("sleep").arg("60").spawn()?;
-        let pid = process.id();
-        let executable = Executable::open(Path::new(&format!("/proc/{pid}/exe")))?;
-        let found = breakpoints(pid, &executable);
-        process.kill()?;
-        process.wait()?;
-        assert!(found?.is_empty());
+        let process = Owned::start(Command::new("sleep").arg("60"))?;
+        let pid = process.pid();
+        let executable = Executable::open(&exe_proc_path(pid))?;
+        assert!(breakpoints(pid, &executable)?.is_empty());
         assert!(!is_traced(std::process::id()));
+        drop(process);
         assert!(breakpoints(pid, &executable).is_err());
         Ok(())
     }

@@ -72,23 +72,13 @@ pub fn mount_namespace(pid: u32) -> io::Result<u64> {
 /// where the process would find it. `exe` is the path of the executable below the root directory `root`: `/`, or
 /// `/proc/PID/root`.
 pub fn debug_places(directories: &[PathBuf], names: &DebugFileNames, exe: &Path, root: &Path) -> Vec<DebugPlace> {
-    places(directories, names.build_id.as_deref(), names.link.as_deref(), exe, root)
-}
-
-fn places(
-    directories: &[PathBuf],
-    build_id: Option<&str>,
-    link: Option<&str>,
-    exe: &Path,
-    root: &Path,
-) -> Vec<DebugPlace> {
     let (host, default) = (Path::new("/"), Path::new(DEFAULT_DIRECTORY));
-    let link = link.and_then(file_name);
+    let link = names.link.as_deref().and_then(file_name);
     let place = |root: &Path, path| DebugPlace { root: root.to_owned(), path };
     let mut found = Vec::new();
     let mut below = |root: &Path, directory: &Path| {
         let by_link = || Some(directory.join(exe.parent()?.strip_prefix("/").ok()?).join(link?));
-        let both = by_build_id(directory, build_id).into_iter().chain(by_link());
+        let both = by_build_id(directory, names.build_id.as_deref()).into_iter().chain(by_link());
         found.extend(both.map(|path| place(root, path)));
     };
     for directory in directories {
@@ -189,7 +179,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::{Path, PathBuf};
 
-    use super::{DebugPlace, LISTS, package_of, places};
+    use super::{DebugFileNames, DebugPlace, LISTS, debug_places, package_of};
 
     fn write(path: &Path, content: &str) -> anyhow::Result<()> {
         let directory = path.parent().unwrap_or(path);
@@ -201,7 +191,9 @@ mod tests {
     /// Searches for a file of build id `ab0123` that contains "right".
     fn search(directories: &[PathBuf], link: &str, exe: &str, root: &Path) -> super::Search {
         let is_right = |data: &[u8]| (data == b"right").then_some(()).ok_or("wrong".to_owned());
-        let places = places(directories, Some("ab0123"), Some(link), Path::new(exe), root);
+        let (build_id, link) = (Some("ab0123".to_owned()), Some(link.to_owned()));
+        let names = DebugFileNames { build_id, link, crc: None };
+        let places = debug_places(directories, &names, Path::new(exe), root);
         super::search(places.iter().map(DebugPlace::open), is_right)
     }
 

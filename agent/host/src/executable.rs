@@ -228,19 +228,18 @@ fn lower_layers(options: &str) -> impl Iterator<Item = PathBuf> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::process::Command;
 
-    use super::{Executable, ExecutableError, MAX_BYTES, lower_layers};
+    use evictscope_testkit::process::Owned;
+
+    use super::{Executable, ExecutableError, MAX_BYTES, exe_proc_path, lower_layers};
 
     #[test]
     fn a_process_and_its_file_are_the_same() -> anyhow::Result<()> {
         // Not this process itself: a test executable with all its debug information may be too large.
-        let mut process = std::process::Command::new("sleep").arg("60").spawn()?;
-        let link = format!("/proc/{}/exe", process.id());
-        let through_proc = Executable::open(Path::new(&link));
-        let path = std::fs::read_link(&link);
-        process.kill()?;
-        process.wait()?;
-        let (through_proc, path) = (through_proc?, path?);
+        let process = Owned::start(Command::new("sleep").arg("60"))?;
+        let link = exe_proc_path(process.pid());
+        let (through_proc, path) = (Executable::open(&link)?, std::fs::read_link(&link)?);
         assert_eq!(through_proc.id(), Executable::open(&path)?.id());
         assert!(through_proc.contents()?.read()? == std::fs::read(path)?);
         Ok(())

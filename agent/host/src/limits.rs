@@ -121,13 +121,9 @@ pub struct OomGroup {
     before: Counts,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Counts {
-    /// Processes of the group that were killed.
-    killed: Option<u64>,
-    /// How often the group, or one above it, was at its limit: of cgroup v1 also where memory could be reclaimed.
-    limit: Option<u64>,
-}
+/// How many processes of the group were killed, and how often it, or one above it, was at its limit: of cgroup v1 also
+/// where memory could be reclaimed.
+type Counts = [Option<u64>; 2];
 
 impl OomGroup {
     /// Finds that of a running process, and reads its counters.
@@ -145,8 +141,8 @@ impl OomGroup {
     /// limit; each `None` if that cannot be read.
     pub fn killed(&self) -> (Option<bool>, Option<bool>) {
         let now = counts(&self.files);
-        let rose = |before: Option<u64>, now: Option<u64>| Some(now? > before?);
-        (rose(self.before.killed, now.killed), rose(self.before.limit, now.limit))
+        let rose = |count: usize| Some(now[count]? > self.before[count]?);
+        (rose(0), rose(1))
     }
 }
 
@@ -157,16 +153,17 @@ fn counts(files: &[PathBuf]) -> Counts {
         let failures = || text(&file.with_file_name("memory.failcnt"))?.trim().parse().ok();
         value(&text(file)?, "oom").or_else(failures)
     });
-    Counts {
-        killed: files.first().and_then(text).and_then(|text| value(&text, "oom_kill")),
-        limit: limits.reduce(u64::wrapping_add),
-    }
+    let killed = files.first().and_then(text).and_then(|text| value(&text, "oom_kill"));
+    [killed, limits.reduce(u64::wrapping_add)]
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::process::Command;
+
+    use anyhow::Context as _;
+    use evictscope_testkit::process::Owned;
+    use evictscope_testkit::wait::until_true;
 
     use super::*;
 
@@ -190,8 +187,8 @@ mod tests {
 
     #[test]
     #[ignore = "needs root"]
-    fn a_quota_that_is_used_up_is_seen() -> io::Result<()> {
-        let (mount, _) = group_of(std::process::id(), "cpu").ok_or(io::ErrorKind::NotFound)?;
+    fn a_quota_that_is_used_up_is_seen() -> anyhow::Result<()> {
+        let (mount, _) = group_of(std::process::id(), "cpu").context("no group of CPUs")?;
         let group = Group(mount.join(format!("evictscope-test-{}", std::process::id())));
         fs::create_dir(&group.0)?;
         for (name, quota) in [("cpu.max", "5000 100000"), ("cpu.cfs_quota_us", "5000")] {
@@ -199,19 +196,10 @@ mod tests {
                 fs::write(group.0.join(name), quota)?;
             }
         }
-        let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?;
-        fs::write(group.0.join("cgroup.procs"), busy.id().to_string())?;
-        let quotas = Quotas::of(busy.id());
-        let begun = std::time::Instant::now();
-        let is_seen = |quotas: &Quotas| quotas.throttled() > Some(Duration::from_millis(500));
-        while !is_seen(&quotas) && begun.elapsed() < Duration::from_secs(300) {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        let throttled = quotas.throttled();
-        busy.kill()?;
-        busy.wait()?;
-        assert!(is_seen(&quotas), "{throttled:?} of {quotas:?}");
-        Ok(())
+        let busy = Owned::start(Command::new("sh").args(["-c", "while :; do :; done"]))?;
+        fs::write(group.0.join("cgroup.procs"), busy.pid().to_string())?;
+        let quotas = Quotas::of(busy.pid());
+        until_true("it is seen", || Ok(quotas.throttled() > Some(Duration::from_millis(500))))
     }
 
     #[test]

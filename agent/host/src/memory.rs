@@ -180,6 +180,10 @@ impl MemoryError {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::process::Command;
+
+    use evictscope_testkit::process::Owned;
     use object::{File, Object as _};
 
     use super::{FileAddress, MemoryError, ProcessAddress, Words, load_bias};
@@ -218,17 +222,13 @@ mod tests {
 
     #[test]
     fn nothing_is_read_of_a_program_that_was_executed_later() -> anyhow::Result<()> {
-        use std::io::{BufRead as _, BufReader, Write as _};
-        use std::process::{Command, Stdio};
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo ready; read line; exec cat"]);
-        let mut process = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut output = BufReader::new(process.stdout.take().ok_or(MemoryError::Gone)?);
-        let mut input = process.stdin.take().ok_or(MemoryError::Gone)?;
-        let mut line = String::new();
+        let (process, mut input, output) = Owned::start_with_pipes(&mut shell)?;
+        let (mut output, mut line) = (BufReader::new(output), String::new());
         output.read_line(&mut line)?;
-        let mut words = Words::open(process.id())?;
-        let vector = procfs::process::Process::new(process.id().cast_signed())?.auxv()?;
+        let mut words = Words::open(process.pid())?;
+        let vector = procfs::process::Process::new(process.pid().cast_signed())?.auxv()?;
         words.choose(&[ProcessAddress::new(vector[&super::AT_ENTRY])]);
         words.read()?;
         input.write_all(b"go\nthere\n")?;
@@ -237,8 +237,6 @@ mod tests {
         assert_eq!(line, "there\n", "the other program answers");
         let read = words.read();
         assert!(matches!(read, Err(MemoryError::Gone)), "{read:?}");
-        drop(input);
-        process.wait()?;
         Ok(())
     }
 

@@ -25,13 +25,8 @@ pub(crate) struct Listening {
 impl Listening {
     pub(crate) fn of(pid: u32) -> ProcResult<Self> {
         let process = Process::new(pid.cast_signed())?;
-        let sockets: HashSet<u64> = process
-            .fd()?
-            .filter_map(|fd| match fd.ok()?.target {
-                FDTarget::Socket(inode) => Some(inode),
-                _ => None,
-            })
-            .collect();
+        let inode = |target| if let FDTarget::Socket(inode) = target { Some(inode) } else { None };
+        let sockets: HashSet<u64> = process.fd()?.filter_map(|fd| inode(fd.ok()?.target)).collect();
         if sockets.is_empty() {
             return Ok(Self::default());
         }
@@ -40,13 +35,9 @@ impl Listening {
             Err(ProcError::NotFound(_)) => Vec::new(),
             table => table?,
         };
-        let ports = process
-            .tcp()?
-            .into_iter()
-            .chain(tcp6)
-            .filter(|entry| entry.state == TcpState::Listen && sockets.contains(&entry.inode))
-            .map(|entry| entry.local_address.port())
-            .collect();
+        let listeners = (process.tcp()?.into_iter().chain(tcp6))
+            .filter(|entry| entry.state == TcpState::Listen && sockets.contains(&entry.inode));
+        let ports = listeners.map(|entry| entry.local_address.port()).collect();
         // procfs cuts a path at its first space, and rejects a table in which a path has a line feed.
         let mut table = BufReader::new(process.open_relative("net/unix")?);
         let mut paths = Vec::new();
@@ -106,15 +97,8 @@ fn choose_port(ports: &[u16], title_port: Option<u16>) -> Option<u16> {
 /// Returns a name on one line, without what a terminal obeys or does not show: each control character, and each that
 /// turns the direction of writing or has no width, is written as in JSON: `\u001b`.
 pub fn printable(name: &str) -> String {
-    let mut printable = String::with_capacity(name.len());
-    for letter in name.chars() {
-        if is_printable(letter) {
-            printable.push(letter);
-        } else {
-            printable += &format!("\\u{:04x}", u32::from(letter));
-        }
-    }
-    printable
+    let escaped = |letter: char| format!("\\u{:04x}", u32::from(letter));
+    name.chars().map(|letter| if is_printable(letter) { letter.into() } else { escaped(letter) }).collect()
 }
 
 fn is_printable(letter: char) -> bool {
@@ -278,16 +262,18 @@ mod tests {
     }
 
     #[test]
-    fn a_later_server_with_the_same_name_gets_its_pid() {
+    fn a_later_server_with_the_same_name_gets_its_pid_and_one_that_ends_renames_no_other() {
         let mut live = Live::default();
         live.start(&[(10, "6379", None)]);
-        assert_eq!(live.labels(), ["6379"]);
         live.start(&[(11, "6379", None)]);
-        assert_eq!(live.labels(), ["6379", "6379@11"]);
         live.start(&[(12, "6379", None), (13, "6380", None)]);
         live.start(&[(14, "/run/a@6379.sock", None)]);
         let labels = ["6379", "6379@11", "6379@12", "6380", "/run/a@6379.sock@14"];
         assert_eq!(live.labels(), labels);
+        live.0.remove(&10);
+        assert_eq!(live.labels(), labels[1..]);
+        live.start(&[(15, "6379", None)]);
+        assert_eq!(live.labels()[4..], ["6379"]);
     }
 
     #[test]
@@ -317,17 +303,6 @@ mod tests {
         live.0.remove(&10);
         live.start(&[(12, "6379", A)]);
         assert_eq!(live.labels(), together[..2].iter().rev().copied().collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_server_that_ends_renames_no_other() {
-        let mut live = Live::default();
-        live.start(&[(10, "6379", None)]);
-        live.start(&[(11, "6379", None)]);
-        live.0.remove(&10);
-        assert_eq!(live.labels(), ["6379@11"]);
-        live.start(&[(12, "6379", None)]);
-        assert_eq!(live.labels(), ["6379@11", "6379"]);
     }
 
     #[test]

@@ -87,9 +87,11 @@ fn read<'a>(file: &File, text: &'a mut [u8]) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, BufRead as _, BufReader, Write as _};
-    use std::process::{Child, Command, Stdio};
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::process::Command;
     use std::time::{Duration, Instant};
+
+    use evictscope_testkit::process::Owned;
 
     use super::Scheduling;
 
@@ -110,47 +112,36 @@ mod tests {
     }
 
     #[test]
-    fn what_has_nothing_to_do_sleeps_and_what_lacks_a_cpu_does_not() -> io::Result<()> {
+    fn what_has_nothing_to_do_sleeps_and_what_lacks_a_cpu_does_not() -> anyhow::Result<()> {
         let started = Instant::now();
-        let slept = |child: &Child| Scheduling::of(child.id())?.slept(started.elapsed());
-        let mut sleeping = Command::new("sleep").arg("600").spawn()?;
+        let slept = |child: &Owned| Scheduling::of(child.pid())?.slept(started.elapsed());
+        let sleeping = Owned::start(Command::new("sleep").arg("600"))?;
         while slept(&sleeping).is_some_and(|slept| slept < Duration::from_millis(100)) {
             std::thread::yield_now();
         }
-        let has_slept = slept(&sleeping);
-        sleeping.kill()?;
-        sleeping.wait()?;
-        assert!(has_slept.is_some());
+        assert!(slept(&sleeping).is_some());
 
-        let mut busy = Command::new("sh").args(["-c", "echo; while :; do :; done"]).stdout(Stdio::piped()).spawn()?;
-        if let Some(begins) = busy.stdout.take() {
-            BufReader::new(begins).read_line(&mut String::new())?;
-        }
+        let mut busy = Command::new("sh");
+        let (busy, _, output) = Owned::start_with_pipes(busy.args(["-c", "echo; while :; do :; done"]))?;
+        BufReader::new(output).read_line(&mut String::new())?;
         let all: Vec<_> = (0..100).map(|_| slept(&busy)).collect();
-        busy.kill()?;
-        busy.wait()?;
         assert_eq!(all, [Some(Duration::ZERO); 100]);
         Ok(())
     }
 
     #[test]
-    fn a_child_is_seen_while_it_runs() -> io::Result<()> {
-        let mut shell = Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (Some(mut input), Some(output)) = (shell.stdin.take(), shell.stdout.take()) else {
-            return Err(io::Error::other("the shell has no pipes"));
-        };
+    fn a_child_is_seen_while_it_runs() -> anyhow::Result<()> {
+        let (shell, mut input, output) = Owned::start_with_pipes(&mut Command::new("sh"))?;
         let mut output = BufReader::new(output);
         let mut child_after = |command: &str| {
             writeln!(input, "{command}; echo done")?;
             output.read_line(&mut String::new())?;
-            let child = Scheduling::of(shell.id()).and_then(|shell| shell.child_ns());
-            io::Result::Ok(child.is_some())
+            let child = Scheduling::of(shell.pid()).and_then(|shell| shell.child_ns());
+            anyhow::Ok(child.is_some())
         };
         assert!(!child_after(":")?);
         assert!(child_after("sleep 600 & :")?);
         assert!(!child_after("kill $!; wait")?);
-        drop(input);
-        shell.wait()?;
         Ok(())
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Values that are not known are `null`. docs/METRICS.md says what they mean.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::burst::Burst;
@@ -239,16 +241,12 @@ pub enum UnwatchedReason {
 impl UnwatchedReason {
     /// All of them, in the order in which they are shown.
     pub const ALL: [Self; 5] = [Self::Permission, Self::Executable, Self::Planning, Self::Resources, Self::Attach];
+}
 
-    /// Returns its spelling in the label `reason`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Permission => "permission",
-            Self::Executable => "executable",
-            Self::Planning => "planning",
-            Self::Resources => "resources",
-            Self::Attach => "attach",
-        }
+/// The spelling of the label `reason`.
+impl fmt::Display for UnwatchedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -268,7 +266,6 @@ mod tests {
         for reason in UnwatchedReason::ALL {
             let server =
                 UnwatchedServer { server: "6380".to_owned(), pid: 43, reason, why: "Redis <5> is too old".to_owned() };
-            let reason = reason.label();
             let json = format!(r#"{{"server":"6380","pid":43,"reason":"{reason}","why":"Redis <5> is too old"}}"#);
             assert_eq!(serde_json::to_string(&server)?, json);
             assert_eq!(serde_json::from_str::<UnwatchedServer>(&json)?, server);

@@ -150,21 +150,13 @@ impl Burst {
     /// though the next cycles delete them. So the server's own estimate must be high, too: it follows in some twenty
     /// cycles.
     pub fn expiry_behind(&self) -> Option<String> {
-        if let Some(held) = self.expired_held_before {
-            let text = format!(
-                "{:.0} % of the keys with a TTL had expired and were held: expiry was already behind when evictions began",
-                held * 100.0
-            );
-            return (held > EXPIRY_BEHIND).then_some(text);
-        }
-        let share = self.expired_share_before?;
-        let is_behind = share > EXPIRY_BEHIND && self.stale_ratio_before? > EXPIRY_BEHIND;
-        is_behind.then(|| {
-            format!(
-                "{:.0} % of the sampled keys had expired: expiry was already behind when evictions began",
-                share * 100.0
-            )
-        })
+        let (share, estimate, whose) = match self.expired_held_before {
+            Some(held) => (held, held, "keys with a TTL had expired and were held"),
+            None => (self.expired_share_before?, self.stale_ratio_before?, "sampled keys had expired"),
+        };
+        let percent = share * 100.0;
+        (share > EXPIRY_BEHIND && estimate > EXPIRY_BEHIND)
+            .then(|| format!("{percent:.0} % of the {whose}: expiry was already behind when evictions began"))
     }
 
     /// Returns its kind, and the reason in words.
@@ -310,7 +302,9 @@ mod tests {
         assert_eq!(of_the_article().reclaimed(), Some(400 << 20));
     }
 
-    fn kind_after(change: fn(&mut Burst)) -> (BurstKind, String) {
+    type Change = fn(&mut Burst);
+
+    fn kind_after(change: Change) -> (BurstKind, String) {
         let mut burst = of_the_article();
         change(&mut burst);
         burst.kind()
@@ -318,32 +312,19 @@ mod tests {
 
     #[test]
     fn expiry_was_behind_where_both_estimates_say_so() {
-        let behind = |share, stale| {
-            let mut burst = of_the_article();
-            (burst.expired_share_before, burst.stale_ratio_before) = (share, stale);
-            burst.expiry_behind()
+        let behind = |expired_share_before, stale_ratio_before, expired_held_before| {
+            let estimates = Burst { expired_share_before, stale_ratio_before, expired_held_before, ..Burst::default() };
+            estimates.expiry_behind()
         };
-        assert_eq!(
-            behind(Some(0.42), Some(0.4)).as_deref(),
-            Some("42 % of the sampled keys had expired: expiry was already behind when evictions began")
-        );
+        let text = |share: &str| Some(format!("{share}: expiry was already behind when evictions began"));
+        assert_eq!(behind(Some(0.42), Some(0.4), None), text("42 % of the sampled keys had expired"));
         for (share, stale) in [(None, Some(0.4)), (Some(0.42), None), (Some(0.42), Some(0.05)), (Some(0.1), Some(0.1))]
         {
-            assert_eq!(behind(share, stale), None, "{share:?} {stale:?}");
+            assert_eq!(behind(share, stale, None), None, "{share:?} {stale:?}");
         }
         // A sample decides.
-        let sampled = |held| {
-            let mut burst = of_the_article();
-            (burst.expired_share_before, burst.stale_ratio_before) = (Some(0.42), Some(0.4));
-            burst.expired_held_before = Some(held);
-            burst.expiry_behind()
-        };
-        assert_eq!(
-            sampled(0.68).as_deref(),
-            Some(
-                "68 % of the keys with a TTL had expired and were held: expiry was already behind when evictions began"
-            )
-        );
+        let sampled = |held| behind(Some(0.42), Some(0.4), Some(held));
+        assert_eq!(sampled(0.68), text("68 % of the keys with a TTL had expired and were held"));
         assert_eq!(sampled(0.05), None);
     }
 
@@ -355,54 +336,59 @@ mod tests {
 
     #[test]
     fn each_condition_is_needed() {
-        let stalling = |change: fn(&mut Burst), why: &str| {
+        let changes: [(Change, &str); 7] = [
+            (
+                |burst| burst.cpu_share = Some(0.4),
+                "the main thread had work for 40 % of the time, 80 % of it in evictions",
+            ),
+            (
+                |burst| burst.eviction_cpu_share = Some(0.1),
+                "the main thread had work for 98 % of the time, 10 % of it in evictions",
+            ),
+            // A closed loop.
+            (
+                |burst| (burst.clients_waiting_before, burst.clients_waiting_peak) = (Some(50), Some(50)),
+                "clients waiting: 50 at its start, at most 50",
+            ),
+            (
+                |burst| (burst.clients_waiting_before, burst.clients_waiting_peak) = (Some(1), Some(5)),
+                "clients waiting: 1 at its start, at most 5",
+            ),
+            (
+                |burst| burst.client_buffers_peak = burst.client_buffers_before,
+                "client buffers grew by 0.0 MiB from 300.0 MiB",
+            ),
+            (|burst| burst.client_buffers_before = Some(899 << 20), "client buffers grew by 1.0 MiB from 899.0 MiB"),
+            // However short it is.
+            (
+                |burst| (burst.duration, burst.clients_waiting_peak) = (Duration::from_millis(90), Some(3)),
+                "clients waiting: 2 at its start, at most 3",
+            ),
+        ];
+        for (change, why) in changes {
             let felt = "clients were stalled for 8.0 s, 6.0 s of that by evictions; ";
             assert_eq!(kind_after(change), (BurstKind::Stalling, format!("{felt}{why}")));
-        };
-        let why = "the main thread had work for 40 % of the time, 80 % of it in evictions";
-        stalling(|burst| burst.cpu_share = Some(0.4), why);
-        let why = "the main thread had work for 98 % of the time, 10 % of it in evictions";
-        stalling(|burst| burst.eviction_cpu_share = Some(0.1), why);
-        let why = "clients waiting: 50 at its start, at most 50";
-        let closed_loop = |burst: &mut Burst| {
-            (burst.clients_waiting_before, burst.clients_waiting_peak) = (Some(50), Some(50));
-        };
-        stalling(closed_loop, why);
-        let why = "clients waiting: 1 at its start, at most 5";
-        let few = |burst: &mut Burst| {
-            (burst.clients_waiting_before, burst.clients_waiting_peak) = (Some(1), Some(5));
-        };
-        stalling(few, why);
-        let why = "client buffers grew by 0.0 MiB from 300.0 MiB";
-        let change = |burst: &mut Burst| burst.client_buffers_peak = burst.client_buffers_before;
-        stalling(change, why);
-        let why = "client buffers grew by 1.0 MiB from 899.0 MiB";
-        stalling(|burst| burst.client_buffers_before = Some(899 << 20), why);
-        let bulk_load = |burst: &mut Burst| burst.stalled_by_evictions = Some(Duration::from_secs(3));
-        let (kind, why) = kind_after(bulk_load);
-        assert_eq!(kind, BurstKind::Stalling);
-        assert_eq!(why, "clients were stalled for 8.0 s, 3.0 s of that by evictions");
-        // However short it is.
-        let short = kind_after(|burst| {
-            burst.duration = Duration::from_millis(90);
-            burst.client_buffers_peak = None;
-        });
-        assert_eq!(short.0, BurstKind::Stalling);
+        }
+        let bulk_load = kind_after(|burst| burst.stalled_by_evictions = Some(Duration::from_secs(3)));
+        let why = "clients were stalled for 8.0 s, 3.0 s of that by evictions";
+        assert_eq!(bulk_load, (BurstKind::Stalling, why.to_owned()));
+        let too_little_known = kind_after(|burst| burst.client_buffers_peak = None);
+        assert_eq!(too_little_known.0, BurstKind::Stalling);
     }
 
     #[test]
     fn what_a_neighbour_did_is_no_burst_that_feeds_on_itself() {
-        let beside = |burst: &mut Burst| {
-            (burst.cpu_share, burst.waiting_share) = (Some(0.4), Some(0.58));
-            burst.stalled_by_evictions = Some(Duration::ZERO);
-        };
-        let (kind, why) = kind_after(beside);
-        assert_eq!(kind, BurstKind::Plain);
-        assert_eq!(why, "clients were stalled for 8.0 s, but not by evictions");
-        // Also if everything else looks as if it had.
-        let (kind, why) = kind_after(|burst| burst.stalled_by_evictions = Some(Duration::ZERO));
-        assert_eq!(kind, BurstKind::Plain);
-        assert_eq!(why, "clients were stalled for 8.0 s, but not by evictions");
+        let changes: [Change; 2] = [
+            |burst| (burst.cpu_share, burst.waiting_share) = (Some(0.4), Some(0.58)),
+            // Also if everything else looks as if it had.
+            |_| {},
+        ];
+        for change in changes {
+            let mut beside = Burst { stalled_by_evictions: Some(Duration::ZERO), ..of_the_article() };
+            change(&mut beside);
+            let why = "clients were stalled for 8.0 s, but not by evictions".to_owned();
+            assert_eq!(beside.kind(), (BurstKind::Plain, why));
+        }
     }
 
     #[test]

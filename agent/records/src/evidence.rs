@@ -43,19 +43,18 @@ impl Shares {
         let grown = |of: fn(&Moment) -> Option<Duration>| {
             Some(share(microseconds(of(last)?).saturating_sub(microseconds(of(first)?))))
         };
-        let evictions = grown(|moment| Some(moment.evicting));
+        let evictions = evicting_us(moments).map(|us| share(us.round() as u64));
         let expiry = grown(|moment| moment.expiring);
         let (cpu, no_cpu) = (grown(|moment| moment.cpu), grown(|moment| moment.waiting));
-        let within = spans.iter().filter(|span| {
-            let middle = span.from_us.midpoint(span.to_us);
-            (first.unix_us()..=last.unix_us()).contains(&middle)
-        });
+        let all = first.unix_us()..=last.unix_us();
+        let within = spans.iter().filter(|span| all.contains(&span.from_us.midpoint(span.to_us)));
         let commands: BTreeMap<_, _> =
             commands_in(within).into_iter().map(|command| (command.name, share(command.us))).collect();
+        let busy = cpu.map(|cpu| cpu + no_cpu.unwrap_or(0.0));
         let known = evictions.unwrap_or(0.0) + expiry.unwrap_or(0.0) + commands.values().sum::<f64>();
         Some(Self {
-            other: cpu.map(|cpu| (cpu + no_cpu.unwrap_or(0.0) - known).clamp(0.0, 1.0)),
-            asleep: cpu.map(|cpu| (1.0 - cpu - no_cpu.unwrap_or(0.0)).max(0.0)),
+            other: busy.map(|busy| (busy - known).clamp(0.0, 1.0)),
+            asleep: busy.map(|busy| (1.0 - busy).max(0.0)),
             evictions,
             expiry,
             commands,
@@ -72,6 +71,23 @@ impl Shares {
     }
 }
 
+/// Returns the time in evicting calls, microseconds. Where keys were evicted but not all calls observed, they are taken
+/// to have had the same share of the time as where they were; `None` if none was observed then.
+fn evicting_us(moments: &[Moment]) -> Option<f64> {
+    let (mut seen_us, mut observed_us, mut all_us) = (0, 0, 0);
+    for [before, after] in moments.array_windows() {
+        let grown_us = |of: fn(&Moment) -> Duration| microseconds(of(after).saturating_sub(of(before)));
+        let evicting_us = grown_us(|moment| moment.evicting);
+        if evicting_us > 0 || before.evicted_keys != after.evicted_keys {
+            seen_us += evicting_us;
+            observed_us += grown_us(|moment| moment.observed);
+            all_us += grown_us(|moment| moment.at);
+        }
+    }
+    let share = if all_us == 0 { Some(0.0) } else { (observed_us > 0).then(|| seen_us as f64 / observed_us as f64) };
+    share.map(|share| share.min(1.0) * all_us as f64)
+}
+
 /// Returns which shares of the main thread's time went where in two times, with what commands took in them; `None` if
 /// that is not known. Returns no rows if nothing is known of either.
 pub fn time_spent(times: [&[Moment]; 2], spans: Option<&[CommandSpan]>) -> Vec<ThenAndNow> {
@@ -86,8 +102,7 @@ pub fn time_spent(times: [&[Moment]; 2], spans: Option<&[CommandSpan]>) -> Vec<T
         }
     }
     let row = |name: &str, share: &dyn Fn(&Shares) -> Option<f64>| {
-        let [then, now] = shares.each_ref().map(|shares| shares.as_ref().and_then(share));
-        ThenAndNow { name: name.to_owned(), then, now }
+        row(name, shares.each_ref().map(|shares| shares.as_ref().and_then(share)))
     };
     let unnamed = |shares: &Shares| {
         let rest = shares.commands.iter().filter(|(name, _)| !names.contains(name));
@@ -113,12 +128,13 @@ pub fn memory(then: Option<&MemoryParts>, now: &MemoryParts) -> Vec<ThenAndNow> 
     let is_there = |part: &MemoryPart| now.get(*part) != Some(0) || then_of(*part) > Some(0);
     let mut parts: Vec<_> = MemoryPart::ALL.into_iter().filter(is_there).collect();
     parts.sort_by_key(|part| Reverse(now.get(*part)));
-    let row = |name: &str, then: Option<u64>, now: Option<u64>| {
-        let [then, now] = [then, now].map(|bytes| bytes.map(|bytes| bytes as f64));
-        ThenAndNow { name: name.to_owned(), then, now }
-    };
-    let rows = parts.into_iter().map(|part| row(part.title(), then_of(part), now.get(part)));
-    rows.chain([row("all (used_memory)", then.map(|then| then.used), Some(now.used))]).collect()
+    let row = |name: &str, then_and_now: [Option<u64>; 2]| row(name, then_and_now.map(|bytes| Some(bytes? as f64)));
+    let rows = parts.into_iter().map(|part| row(part.title(), [then_of(part), now.get(part)]));
+    rows.chain([row("all (used_memory)", [then.map(|then| then.used), Some(now.used)])]).collect()
+}
+
+fn row(name: &str, [then, now]: [Option<f64>; 2]) -> ThenAndNow {
+    ThenAndNow { name: name.to_owned(), then, now }
 }
 
 /// Returns which of the parts in the rows of [`memory`] has grown most, and by how many bytes; `None` if none has grown
@@ -163,16 +179,17 @@ fn waits(peer: &PeerCounts, all: u64) -> String {
 mod tests {
     use std::time::Duration;
 
-    use evictscope_model::answers::{PeerCounts, PeersSeen, ThenAndNow};
+    use evictscope_model::answers::{PeerCounts, PeersSeen};
     use evictscope_telemetry::{CommandShare, CommandSpan, MemoryPart, MemoryParts, Moment};
 
-    use super::{grew_most, memory, time_spent, who};
+    use super::{grew_most, memory, row, time_spent, who};
 
     #[test]
     fn shares_of_the_time_are_told_by_command() {
         let ms = |ms: u64| Some(Duration::from_millis(ms));
         let moment = |at: u64, cpu, waiting, evicting| Moment {
             at: Duration::from_millis(at),
+            observed: Duration::from_millis(at),
             cpu: ms(cpu),
             waiting: ms(waiting),
             evicting: Duration::from_millis(evicting),
@@ -205,6 +222,20 @@ mod tests {
         assert_eq!(rows([&[], &moments], Some(&[none]))[2], "Other commands - 0 %", "and not -0 %");
         assert_eq!(rows([&[], &moments], None)[2], "Commands, all else - 70 %");
         assert_eq!(rows([&[], &moments[..1]], None), [""; 0]);
+        // Of two seconds in which keys were evicted, calls were observed for a tenth; of two others, for none.
+        let evicting = |at: u64, keys, observed, evicting| Moment {
+            evicted_keys: Some(keys),
+            observed: Duration::from_millis(observed),
+            ..moment(at, 0, 0, evicting)
+        };
+        for (keys, observed, expected) in
+            [(9, 200, "Evictions - 10 %"), (9, 0, "Evictions - -"), (0, 0, "Evictions - 0 %")]
+        {
+            let took = if observed > 0 { 40 } else { 0 };
+            let moments =
+                [evicting(0, 0, 0, 0), evicting(2_000, keys, observed, took), evicting(4_000, keys, observed, took)];
+            assert_eq!(rows([&[], &moments], None)[0], expected);
+        }
     }
 
     #[test]
@@ -220,10 +251,7 @@ mod tests {
             let rows = memory(Some(&then), &now);
             assert_eq!(grew_most(&rows).map(|(part, by)| (part.name.as_str(), by)), expected);
         }
-        let row = |name: &str, now: Option<u64>| {
-            let now = now.map(|bytes| bytes as f64);
-            ThenAndNow { name: name.to_owned(), then: None, now }
-        };
+        let row = |name: &str, now: Option<u64>| row(name, [None, now.map(|bytes| bytes as f64)]);
         let rows = memory(None, &parts(9 * mib, mib));
         let first = [("keys and the rest", Some(8 * mib)), ("scripts", Some(mib)), ("server as it started", None)];
         assert_eq!(rows[..3], first.map(|(name, now)| row(name, now)));

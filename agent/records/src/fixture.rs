@@ -5,6 +5,8 @@ use std::time::Duration;
 use evictscope_telemetry::{ClientBuffers, LatencySecond, Moment, Phase, SlowCall, StallCause};
 
 use crate::Record;
+#[cfg(test)]
+use crate::profile::{Activity, Stack};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -75,6 +77,12 @@ pub fn burst_record() -> Record {
     let second = record.latencies.remove(0);
     record.latencies = (0..7).map(|after| LatencySecond { unix_s: second.unix_s + after, ..second.clone() }).collect();
     record
+}
+
+/// Returns a stack of these functions, the outermost first.
+#[cfg(test)]
+pub(crate) fn stack(frames: &[u32], is_whole: bool, samples: u64) -> Stack {
+    Stack { frames: frames.to_vec(), activity: Activity::EvictionCall, is_whole, samples, at_ms: Vec::new() }
 }
 
 /// Returns a generator of 31-bit values that look like noise, from a seed (Knuth's MMIX).

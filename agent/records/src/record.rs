@@ -9,6 +9,7 @@ use jiff::fmt::strtime::BrokenDownTime;
 use serde::{Deserialize, Serialize};
 
 use crate::profile::Profile;
+use crate::text::timestamp;
 
 /// One burst, one stall, the end of a server, or what was asked for: from a minute before it to half a minute after.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,13 +91,6 @@ fn safe(label: &str) -> String {
     label.chars().take(LONGEST_LABEL).map(|c| if is_safe(c) { c } else { '_' }).collect()
 }
 
-/// Returns the beginning of a name for a time, microseconds since 1970.
-fn compact_time(unix_us: u64) -> String {
-    let time = i64::try_from(unix_us).ok().and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
-    // A clock that is thousands of years fast.
-    time.unwrap_or(Timestamp::MAX).strftime(TIME).to_string()
-}
-
 /// The error for a text that is not a record's name.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not the name of a record; `evictscope report --list` lists them")]
@@ -127,8 +121,8 @@ impl RecordId {
     /// Returns the name of what began at this time, microseconds since 1970, in the server with this label and process
     /// id.
     pub fn new(began_us: u64, label: &str, pid: u32) -> Self {
-        let (time, label) = (compact_time(began_us), safe(label));
-        Self(format!("{time}-{label}-{pid}"))
+        let time = timestamp(began_us).unwrap_or(Timestamp::MAX).strftime(TIME);
+        Self(format!("{time}-{}-{pid}", safe(label)))
     }
 
     /// Returns whether the name begins with a time, like those that this agent gives.
@@ -168,31 +162,29 @@ impl fmt::Display for Occasion {
         f.write_str(match self {
             Self::Burst => "burst",
             Self::Stall => "stall",
-            Self::Call => "slow call",
+            Self::Call => "slow eviction call",
             Self::Refused => "refused commands",
-            Self::Buffers => "client buffers",
+            Self::Buffers => "swollen client buffers",
             Self::Ended => "end of the server",
-            Self::Asked => "asked for",
+            Self::Asked => "record that was asked for",
         })
     }
 }
 
 /// Which server a record is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "their names say what they are")]
 pub struct RecordedServer {
     /// Its name in metrics.
     pub label: String,
-    /// Its process id.
     pub pid: u32,
     /// The name that it was started by.
     pub command: String,
-    /// Its executable, as the process sees it.
+    /// As the process sees it.
     pub exe: String,
-    /// `redis`, `valkey` and so on, if known.
+    /// `redis`, `valkey` and so on.
     pub product: Option<String>,
-    /// Its version, if known.
     pub version: Option<String>,
-    /// Its build id, if it has one.
     pub build_id: Option<String>,
 }
 
@@ -208,14 +200,12 @@ pub struct RecordedPeers {
 
 /// The configuration of a server, as far as it could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "their names are those of the settings")]
 pub struct Configuration {
-    /// `maxmemory`, bytes.
+    /// Bytes.
     pub maxmemory: Option<u64>,
-    /// `maxmemory-policy`.
     pub maxmemory_policy: Option<String>,
-    /// `hz`.
     pub hz: Option<u32>,
-    /// `active-expire-effort`.
     pub active_expire_effort: Option<u32>,
 }
 

@@ -2,12 +2,19 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Shown for a value that is not known.
 const UNKNOWN: &str = "-";
 
 /// Returns the value as text, or a dash if it is not known.
 pub fn or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
+}
+
+/// Returns a time from its microseconds since 1970; `None` if it is thousands of years away.
+pub fn timestamp(unix_us: u64) -> Option<Timestamp> {
+    Timestamp::from_microsecond(i64::try_from(unix_us).ok()?).ok()
 }
 
 /// Returns the text with a capital letter at its beginning.
@@ -22,6 +29,15 @@ pub fn capital(text: &str) -> String {
 /// Returns a number with its unit prefix: at least two digits, rounded.
 pub fn count(value: f64) -> String {
     scaled(value, 1_000.0, ["", "k", "M", "G", "T"])
+}
+
+/// Says how many keys, before "evicted" or the like.
+pub fn keys_were(keys: u64) -> String {
+    match keys {
+        0 => "no key was".to_owned(),
+        1 => "1 key was".to_owned(),
+        _ => format!("{} keys were", count(keys as f64)),
+    }
 }
 
 /// Returns a number of bytes with its unit.

@@ -98,7 +98,7 @@ impl Comparison {
 
 fn folded(record: &Record) -> anyhow::Result<String> {
     match &record.profile {
-        Ok(taken) if taken.samples() > 0 => Ok(format::folded(taken, None)),
+        Ok(taken) if taken.samples() > 0 => Ok(format::folded(taken)),
         Ok(_) => bail!("the profile of {} has no samples", record.id),
         Err(why) => bail!("the record {} has no profile: {}", record.id, why.0),
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow, ensure};
 use evictscope_host::ProcessHandle;
 use evictscope_probes::Sampler;
-use evictscope_records::profile::format::{Drawing, flame_graph, folded, pprof};
+use evictscope_records::profile::format::{flame_graph, folded, pprof};
 use evictscope_records::profile::{Activity, Profile};
 
 use crate::clock::since_1970;
@@ -142,11 +142,11 @@ fn write(arguments: &Arguments, profile: &Profile) -> anyhow::Result<()> {
     let pid = arguments.pid;
     let (bytes, default) = match arguments.format {
         Format::Svg => {
-            let drawing = Drawing { which: None, title: &format!("Main thread of process {pid}"), is_file: true };
-            let drawn = flame_graph(profile, &drawing).context("cannot draw the flame graph")?;
+            let title = format!("Main thread of process {pid}");
+            let drawn = flame_graph(profile, Some(&title)).context("cannot draw the flame graph")?;
             (drawn.unwrap_or_default().into_bytes(), format!("profile-{pid}.svg"))
         }
-        Format::Folded => (folded(profile, None).into_bytes(), "-".to_owned()),
+        Format::Folded => (folded(profile).into_bytes(), "-".to_owned()),
         Format::Pprof => (pprof(profile)?, format!("profile-{pid}.pb.gz")),
     };
     let path = arguments.output.clone().unwrap_or_else(|| default.into());

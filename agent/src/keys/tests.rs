@@ -60,10 +60,10 @@ fn ends<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> anyhow:
 fn every_walk_has_a_limit_of_steps_and_of_time() -> anyhow::Result<()> {
     let short = Duration::from_millis(20);
     for walk in [Walk::Reading, Walk::Tables, Walk::Expired, Walk::Allocator(short), Walk::Draw(short)] {
+        let begun = Instant::now();
         let memory = Memory::open(std::process::id(), walk)?;
         let word = &raw const short as u64;
         let (steps, time) = walk.limit();
-        let begun = Instant::now();
         let read = std::iter::from_fn(|| memory.u64(word)).count() as u64;
         assert!(read == steps || begun.elapsed() >= time, "{walk:?}");
         let memory = memory.another(walk);

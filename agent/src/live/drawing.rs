@@ -28,7 +28,6 @@ pub fn alarm() -> Style {
 pub const FRAME: u16 = 2;
 /// Lines of a table that are not rows.
 pub const TABLE_EXTRA: u16 = FRAME + 1;
-/// Width of the names beside the sparklines.
 const NAMES: u16 = 24;
 
 /// Draws a table with as many columns as fit, and says how many rows do not.
@@ -105,11 +104,11 @@ const SERIES: [Series; 5] = [
 pub const SPARKLINES: [u16; 2] = [3 * SERIES.len() as u16 + FRAME, SERIES.len() as u16 + FRAME];
 
 /// Draws the last minutes of a server, a column for each second, the newest on the right.
-pub fn sparklines(frame: &mut Frame<'_>, area: Rect, server: &str, history: &History) {
+pub fn sparklines(frame: &mut Frame<'_>, area: Rect, server: &str, history: Option<&History>) {
     let block = Block::bordered();
     let inside = block.inner(area);
     let [_, plot] = Layout::horizontal([Constraint::Length(NAMES), Constraint::Fill(1)]).areas(inside);
-    let points: Vec<&Point> = history.last(usize::from(plot.width)).collect();
+    let points: Vec<&Point> = history.into_iter().flat_map(|history| history.last(usize::from(plot.width))).collect();
     let title = format!(" {server}, the last {} s ", points.len());
     frame.render_widget(block.title(title), area);
     let areas = Layout::vertical([Constraint::Fill(1); SERIES.len()]).split(inside);

@@ -35,11 +35,8 @@ pub fn print_once(access: &Access) -> anyhow::Result<()> {
     sleep(INTERVAL);
     readings.add(agent.reading()?, begun.elapsed().as_secs_f64());
     let rows = servers::rows(&readings);
-    let width = if output::is_terminal() {
-        terminal::size().map_or(usize::MAX, |(width, _)| usize::from(width))
-    } else {
-        usize::MAX
-    };
+    let size = terminal::size().ok().filter(|_| output::is_terminal());
+    let width = size.map_or(usize::MAX, |(width, _)| usize::from(width));
     let columns = servers::columns(&rows);
     let mut text = if rows.is_empty() {
         "No server is watched at present.\n".to_owned()

@@ -43,7 +43,6 @@ impl Readings {
 }
 
 impl<'a> Rates<'a> {
-    /// Takes two readings that are `seconds` apart.
     pub fn new(before: &'a ServerReading, now: &'a ServerReading, seconds: f64) -> Self {
         Self { before, now, seconds }
     }

@@ -19,7 +19,6 @@ use crate::client::AgentClient;
 use crate::client::reading::Reading;
 use crate::text::wrapped;
 
-/// How often the agent is read.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 /// If there are more servers than lines, the sparklines go when fewer lines than this would be left for the table.
 const LEAST_ROWS: u16 = 5;
@@ -211,8 +210,7 @@ impl Screen {
         if height > 0
             && let Some(server) = self.selected()
         {
-            let none = History::default();
-            sparklines(frame, below, server, self.histories.get(server).unwrap_or(&none));
+            sparklines(frame, below, server, self.histories.get(server));
         }
     }
 
@@ -233,13 +231,14 @@ impl Screen {
 
 #[cfg(test)]
 mod tests {
-    use evictscope_model::answers::{ThenAndNow, UnwatchedReason};
+    use evictscope_model::answers::ThenAndNow;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use super::*;
     use crate::client::reading::tests::{TEXT, server};
     use crate::client::reading::{CLIENTS_WAITING, STALLED};
+    use crate::live::servers::tests::unwatched;
 
     fn shown(screen: &mut Screen, width: u16, height: u16) -> anyhow::Result<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height))?;
@@ -307,12 +306,7 @@ mod tests {
     #[test]
     fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
         let mut screen = Screen::new(Reading::default());
-        screen.unwatched = vec![UnwatchedServer {
-            server: "6380".to_owned(),
-            pid: 43,
-            reason: UnwatchedReason::Executable,
-            why: "too old".to_owned(),
-        }];
+        screen.unwatched = vec![unwatched()];
         let page = shown(&mut screen, 80, 24)?;
         assert!(page.contains("No server is watched"), "{page}");
         assert!(page.contains("6380 (pid 43) is not watched: too old"), "{page}");

@@ -64,8 +64,6 @@ pub struct ShownServer<'a> {
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
-    let none = History::default();
-    let history = server.history.unwrap_or(&none);
     let inner = usize::from(area.width.saturating_sub(FRAME));
     let half = usize::from(area.width / 2).saturating_sub(usize::from(FRAME));
     let is_wide = half >= HISTOGRAM_TEXT + SHORTEST_BAR;
@@ -114,18 +112,23 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     table(frame, top, server.name, &columns(&rows), &rows, &mut unselected);
     if of_evidence > 0 {
         let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(evidence);
-        let columns = |area: Rect, headings, cells| evidence_columns(area.width, headings, cells);
-        let of_time =
-            columns(left, ["WHAT", "NOW", "10 MIN"], [|row| cell(row.now, percent), |row| cell(row.then, percent)]);
+        let of_time = evidence_columns(
+            left.width,
+            ["WHAT", "NOW", "10 MIN"],
+            [|row| cell(row.now, percent), |row| cell(row.then, percent)],
+        );
         table(frame, left, "where the time went", &of_time, &time, &mut unselected);
-        let of_memory =
-            columns(right, ["PART", "NOW", "MIN AGO"], [|row| cell(row.now, bytes), |row| cell(row.then, bytes)]);
+        let of_memory = evidence_columns(
+            right.width,
+            ["PART", "NOW", "MIN AGO"],
+            [|row| cell(row.now, bytes), |row| cell(row.then, bytes)],
+        );
         let grown = grew_most(memory).map(|(part, by)| format!("memory: {} grew by {}", part.name, bytes(by)));
         table(frame, right, grown.as_deref().unwrap_or("where the memory is"), &of_memory, memory, &mut unselected);
     }
     lines(frame, between, said);
     if height > 0 {
-        sparklines(frame, upper, server.name, history);
+        sparklines(frame, upper, server.name, server.history);
     }
     let by_duration = ("evicting calls by duration, per second", durations);
     let by_goal = ("evicting calls by mem_tofree, per second", goals);

@@ -96,7 +96,6 @@ pub fn columns<'a>(rows: &[ServerRow<'a>]) -> Vec<Column<ServerRow<'a>>> {
     columns
 }
 
-/// Returns how many clients wait now, out of how many.
 fn waiting(reading: &ServerReading) -> String {
     let known = reading.get(CLIENTS_WAITING).zip(reading.get(CLIENTS_CONNECTED));
     or_unknown(known, |(waiting, connected)| format!("{}/{}", count(waiting), count(connected)))
@@ -113,7 +112,6 @@ fn memory(reading: &ServerReading) -> String {
     }
 }
 
-/// Returns whether a server has a limit that does not apply to it.
 fn ignores_limit(reading: &ServerReading) -> bool {
     reading.get(LIMIT_IGNORED).is_some()
 }
@@ -153,12 +151,8 @@ pub fn notes(reading: &Reading, unwatched: &[UnwatchedServer]) -> Vec<String> {
             format!("{server}: its probes on {of} are switched off, as a check failed ({reason}).")
         })
     });
-    let unseen = reading
-        .servers
-        .iter()
-        .filter(|(_, reading)| reading.get(CLIENTS_WAITING).is_none())
-        .map(|(server, _)| server.as_str());
-    let unseen: Vec<_> = unseen.collect();
+    let is_unseen = |(_, reading): &(&String, &ServerReading)| reading.get(CLIENTS_WAITING).is_none();
+    let unseen = Vec::from_iter(reading.servers.iter().filter(is_unseen).map(|(server, _)| server.as_str()));
     let unseen = match &*unseen {
         [] => None,
         few if few.len() <= MOST_NAMES => Some(format!("{}: {UNSEEN}", few.join(", "))),
@@ -169,7 +163,7 @@ pub fn notes(reading: &Reading, unwatched: &[UnwatchedServer]) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use evictscope_model::answers::UnwatchedReason;
 
     use super::*;
@@ -238,6 +232,16 @@ mod tests {
         assert!(alarming(&[], &now).is_empty());
     }
 
+    /// Returns a server that is too old.
+    pub fn unwatched() -> UnwatchedServer {
+        UnwatchedServer {
+            server: "6380".to_owned(),
+            pid: 43,
+            reason: UnwatchedReason::Executable,
+            why: "too old".to_owned(),
+        }
+    }
+
     #[test]
     fn notes_say_what_the_table_cannot() {
         const STATES: [Selector; 3] = [
@@ -251,13 +255,7 @@ mod tests {
         let sampled = server(&[&states[..], &[(CLIENTS_WAITING, 0.0)]].concat());
         reading.servers.insert("6379".to_owned(), sampled);
         reading.servers.insert("6381".to_owned(), ServerReading::default());
-        let unwatched = UnwatchedServer {
-            server: "6380".to_owned(),
-            pid: 43,
-            reason: UnwatchedReason::Executable,
-            why: "too old".to_owned(),
-        };
-        let notes = notes(&reading, &[unwatched]);
+        let notes = notes(&reading, &[unwatched()]);
         assert_eq!(notes.len(), 5);
         assert_eq!(notes[0], "6380 (pid 43) is not watched: too old");
         assert!(notes[1].contains("6379") && notes[1].contains("evictions"));

@@ -86,7 +86,7 @@ impl Watch {
             if reason == UnwatchedReason::Resources {
                 return ThreadOutcome::Later;
             }
-            // What could not be read does not matter if the process has ended meanwhile, or the agent is about to end.
+            // Whatever could not be read does not matter if the process has ended meanwhile, or the agent is to end.
             if !is_for_good && (process.handle.has_ended() || self.stop.wait_until(Instant::now())) {
                 return ThreadOutcome::Ended;
             }

@@ -123,13 +123,13 @@ impl Podman {
 
     /// Starts containers, one after the other as fast as podman can.
     pub fn start(&self, containers: &[PodmanContainer]) -> Result<()> {
-        process::answer_of(command()?.arg("start").args(containers.iter().map(PodmanContainer::id))).map(drop)
+        process::answer_of(command()?.arg("start").args(containers.iter().map(|container| &container.id))).map(drop)
     }
 
     /// Returns the servers that run in these containers, in their order.
     pub fn servers(&self, containers: &[PodmanContainer]) -> Result<Vec<ContainedServer>> {
         let mut inspect = command()?;
-        inspect.args(["inspect", "--format", "{{.State.Pid}}"]).args(containers.iter().map(PodmanContainer::id));
+        inspect.args(["inspect", "--format", "{{.State.Pid}}"]).args(containers.iter().map(|container| &container.id));
         let server = |pid: &str| match pid.parse()? {
             0 => bail!("a container has ended"),
             pid => Ok(ContainedServer { pid }),
@@ -141,21 +141,13 @@ impl Podman {
 /// A container, which is removed when this is dropped.
 pub struct PodmanContainer {
     podman: Podman,
-    id: String,
-    name: String,
+    pub id: String,
+    pub name: String,
     /// The process id of its `conmon`, if that has mounts of its own.
     conmon: Option<u32>,
 }
 
 impl PodmanContainer {
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     pub fn start(&self) -> Result<()> {
         self.podman.start(std::slice::from_ref(self))
     }
@@ -212,15 +204,11 @@ impl Drop for PodmanContainer {
 /// The server in a container.
 #[derive(Clone, Copy, Debug)]
 pub struct ContainedServer {
-    pid: u32,
+    /// Its process id on this machine.
+    pub pid: u32,
 }
 
 impl ContainedServer {
-    /// Returns its process id on this machine.
-    pub fn pid(self) -> u32 {
-        self.pid
-    }
-
     /// Returns a client that runs in its network namespace.
     fn client(self, program: &str) -> Command {
         let mut client = Command::new("nsenter");

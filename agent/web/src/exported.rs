@@ -23,27 +23,24 @@ const TYPES_OF_JOBS: [(&str, CycleType); 4] = [
     ("slow_fields", CycleType::SlowFields),
     ("fast_fields", CycleType::FastFields),
 ];
-/// How many of them are for keys.
-const OF_KEYS: usize = 2;
+/// How many of them are for keys: the first ones.
+pub(crate) const OF_KEYS: usize = 2;
 
 /// What is exported about one server.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the names of some say what they are")]
 pub struct ExportedServer {
     /// Value of the label `server`; no two servers have the same.
     pub label: String,
-    /// Process id.
     pub pid: u32,
     /// The name that it was started with.
     pub command: String,
     /// Its executable, as the process sees it.
     pub exe: PathBuf,
-    /// The container that it is in.
     pub container: Container,
     /// The names of that container and its pod, if found.
     pub container_name: Option<ContainerName>,
-    /// What is probed in it.
     pub plan: Arc<ProbePlan>,
-    /// The probe mode that it is in now.
     pub mode: ProbeMode,
     /// Why the part of its plan about eviction calls was withdrawn, if it was: nothing that depends on that part is
     /// then exported.
@@ -214,14 +211,6 @@ impl ExportedServer {
         };
         let by_type = &self.state.counted.expires.cycles;
         types.iter().map(|(name, of_type)| (*name, &by_type[*of_type as usize]))
-    }
-
-    pub(crate) fn cycles_of_keys(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
-        self.cycles().take(OF_KEYS)
-    }
-
-    pub(crate) fn cycles_of_fields(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
-        self.cycles().skip(OF_KEYS)
     }
 
     /// Returns whether stalls can be put down to this cause: to evictions and expire cycles only if these are timed.

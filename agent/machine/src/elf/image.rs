@@ -234,7 +234,7 @@ pub struct DebugFileNames {
     /// The debug file's name, from `.gnu_debuglink`.
     pub link: Option<String>,
     /// The CRC-32 of the debug file's content, from `.gnu_debuglink`.
-    crc: Option<u32>,
+    pub crc: Option<u32>,
 }
 
 /// Why a file is not the debug file of an executable.

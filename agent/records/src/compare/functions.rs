@@ -7,8 +7,8 @@ use std::io;
 use inferno::differential;
 use inferno::flamegraph::{self, Options};
 
+use super::ComparedRow;
 use super::measures::MeasureUnit;
-use super::row::ComparedRow;
 use crate::profile::are_drawable;
 
 const MOST: usize = 15;
@@ -104,7 +104,7 @@ fn parsed(line: &str) -> Option<(&str, u64)> {
 #[cfg(test)]
 mod tests {
     use super::{differential, functions};
-    use crate::compare::row::Change;
+    use crate::compare::Change;
 
     const BEFORE: &str = "main;performEvictions;dbGenericDelete 270\nmain;mgetCommand 180\n";
     const AFTER: &str = "main;performEvictions;dbGenericDelete 10\nmain;mgetCommand 890\n";

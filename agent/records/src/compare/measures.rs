@@ -8,14 +8,8 @@ use evictscope_telemetry::{Burst, Moment, microseconds};
 use super::seconds::{median, seconds};
 use crate::{Occasion, Record};
 
-/// A value of one record.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct MeasuredValue {
-    /// The value; `None` if it is not known.
-    pub(super) value: Option<f64>,
-    /// The same in each second, if there is one in each.
-    pub(super) seconds: Vec<f64>,
-}
+/// A value of one record, `None` if it is not known, and the same in each second, if there is one in each.
+pub(super) type Measured = (Option<f64>, Vec<f64>);
 
 /// What the numbers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,15 +56,14 @@ pub(super) const MEASURES: [(&str, MeasureUnit, Of); 19] = [
 ];
 
 impl Of {
-    pub(super) fn measured(&self, record: &Record) -> MeasuredValue {
+    pub(super) fn measured(&self, record: &Record) -> Measured {
         let began = record.began_us;
-        let (value, seconds) = match *self {
+        match *self {
             Self::Before(of) => within(record, 0, began, of),
             Self::During(of) => within(record, began, began.saturating_add(saturated(record)), of),
             Self::Calls(quantile) => quantiles(record, quantile),
             Self::Once(of) => (of(record), Vec::new()),
-        };
-        MeasuredValue { value, seconds }
+        }
     }
 
     /// Returns the smallest difference that can be measured, as a share of a value.
@@ -103,7 +96,7 @@ fn saturated(record: &Record) -> u64 {
 type OfSecond = fn(&Moment, &Moment) -> Option<f64>;
 
 /// Returns the median of the values in each second of a time, and the values.
-fn within(record: &Record, from_us: u64, until_us: u64, of: OfSecond) -> (Option<f64>, Vec<f64>) {
+fn within(record: &Record, from_us: u64, until_us: u64, of: OfSecond) -> Measured {
     let seconds = seconds(&record.moments, from_us, until_us).into_iter();
     let seconds: Vec<f64> = seconds.filter_map(|(first, last)| of(first, last)).collect();
     (median(&seconds), seconds)
@@ -180,7 +173,7 @@ fn highest(record: &Record, of: fn(&Moment) -> Option<u64>) -> Option<f64> {
 }
 
 /// Returns a quantile of the durations of all evicting calls, and of those of each second.
-fn quantiles(record: &Record, quantile: f64) -> (Option<f64>, Vec<f64>) {
+fn quantiles(record: &Record, quantile: f64) -> Measured {
     let all = record.latencies.iter().map(|second| &*second.counts);
     let seconds = all.clone().filter_map(|counts| quantile_of(counts, quantile));
     let counts: Vec<_> = all.flatten().copied().collect();
@@ -223,7 +216,7 @@ mod tests {
 
     fn value(name: &str, record: &Record) -> f64 {
         let measure = MEASURES.iter().find(|(measure, ..)| *measure == name);
-        measure.and_then(|(.., of)| of.measured(record).value).unwrap_or(f64::NAN)
+        measure.and_then(|(.., of)| of.measured(record).0).unwrap_or(f64::NAN)
     }
 
     #[test]

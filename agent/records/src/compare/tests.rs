@@ -1,4 +1,3 @@
-use super::row::Change;
 use super::*;
 use crate::fixture::{burst_record, noise};
 

@@ -5,8 +5,9 @@
 
 use evictscope_telemetry::{ClientBuffers, MemoryPart, Moment};
 
+use super::CauseKind;
 use super::expiry::{self, Behind};
-use super::growth::{Growth, OtherPart, bytes_of_parts, grown_parts, growth, growth_since_lowest, rise};
+use super::growth::{Growth, bytes_of_parts, grown_parts, growth, growth_since_lowest, rise};
 use super::step::{self, MemoryStep};
 use super::window::Window;
 use crate::text::{count, size};
@@ -29,11 +30,9 @@ pub struct Account {
     pub replicas: Option<Growth>,
     /// Replication and AOF buffers that do not count against `maxmemory`.
     pub not_counted: Option<Growth>,
-    /// Other parts of memory that are no keys, and grew for more than a moment.
-    pub parts: Vec<(OtherPart, Growth)>,
-    /// A hash table that was resized.
+    /// Other parts of memory that are no keys, and grew for more than a moment, as causes.
+    pub parts: Vec<(CauseKind, Growth)>,
     pub table: Option<MemoryStep>,
-    /// Expired keys that were held.
     pub expired: Option<Behind>,
     /// How far memory fell from its highest to the lowest after it, bytes.
     pub fallen: Option<u64>,
@@ -48,16 +47,12 @@ pub struct Account {
 }
 
 impl Account {
-    /// Adds up what a record says.
     pub fn of(window: &Window<'_>) -> Self {
-        let client_buffers = growth(window, |moment| moment.client_buffers.map(without_replicas));
-        let replicas = growth_since_lowest(window, |moment| Some(moment.client_buffers?.replica));
-        let not_counted = growth_since_lowest(window, |moment| moment.not_counted);
         let mut account = Self {
-            client_buffers,
+            client_buffers: growth(window, |moment| moment.client_buffers.map(without_replicas)),
             classes: classes(window),
-            replicas,
-            not_counted,
+            replicas: growth_since_lowest(window, |moment| Some(moment.client_buffers?.replica)),
+            not_counted: growth_since_lowest(window, |moment| moment.not_counted),
             parts: grown_parts(window),
             table: step::resized_table(window),
             expired: None,

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use evictscope_telemetry::{Moment, SlowCall};
 
+use super::CauseKind;
+use super::causes::{Finding, finding};
 use super::window::Window;
+use crate::text::{count, keys_were, seconds, size};
 
 /// A shorter call is no stall by itself: stalls are judged by the tenth of a second.
 const LEAST_DURATION: Duration = Duration::from_millis(100);
@@ -21,21 +24,8 @@ const LEAST_CPU_SHARE: f64 = 0.5;
 /// A big key holds more than this, bytes.
 const LEAST_FREED: u64 = 1 << 20;
 
-/// A call that freed a big key.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BigKey {
-    /// How long the call took.
-    pub duration: Duration,
-    /// What memory fell by meanwhile, bytes.
-    pub freed: u64,
-    /// Keys that were evicted meanwhile.
-    pub keys: u64,
-    /// The share that it took of the time in evicting calls.
-    pub share: f64,
-}
-
 /// Finds the call, if there was one.
-pub fn found(window: &Window<'_>) -> Option<BigKey> {
+pub fn found(window: &Window<'_>) -> Option<Finding> {
     let slowest = window.slowest().max_by_key(|call| call.duration_ns)?;
     let duration = Duration::from_nanos(slowest.duration_ns);
     if duration < LEAST_DURATION {
@@ -52,7 +42,20 @@ pub fn found(window: &Window<'_>) -> Option<BigKey> {
         && keys > 0
         && duration.as_secs_f64() / keys as f64 >= LEAST_TIME_A_KEY.as_secs_f64()
         && cpu.as_secs_f64() >= LEAST_CPU_SHARE * duration.as_secs_f64();
-    is_big.then_some(BigKey { duration, freed, keys, share: share.min(1.0) })
+    if !is_big {
+        return None;
+    }
+    let (took, freed, count) = (seconds(duration.as_secs_f64()), size(freed), count(keys as f64));
+    let of = match keys {
+        1 => format!("a big key of some {freed} in the main thread"),
+        _ => format!("{count} keys in the main thread, big ones among them, some {freed} in all"),
+    };
+    let evidence = vec![
+        format!("The call took {:.0} % of the time spent in evicting calls.", 100.0 * share.min(1.0)),
+        format!("Meanwhile memory fell by {freed}, and {} evicted.", keys_were(keys)),
+    ];
+    // It took most of the time, whatever memory went to.
+    finding(CauseKind::BigKey, f64::MAX, format!("One eviction call took {took}: it freed {of}"), evidence)
 }
 
 /// Returns the time in evicting calls, with an estimate for unobserved ones, and without the time in which they waited

@@ -1,10 +1,10 @@
 //! Client buffers, and those of replicas.
 
-use evictscope_telemetry::{BurstKind, ClientBuffers, MemoryPart, Moment};
+use evictscope_telemetry::{Burst, BurstKind, ClientBuffers, MemoryPart, Moment};
 
 use super::CauseKind;
 use super::account::{Account, without_replicas};
-use super::finding::{Finding, explains, finding, share_of, time_limit};
+use super::causes::{Finding, explains, finding, share_of, time_limit};
 use super::growth::{Growth, growth_since_lowest};
 use super::parts::made_room;
 use super::window::Window;
@@ -36,7 +36,9 @@ pub fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding>
         size(growth.at_start)
     ));
     evidence.push(share_of(account, grew));
-    evidence.extend(amplification(window));
+    if let Some((BurstKind::SelfAmplifying, reason)) = window.burst().map(Burst::kind) {
+        evidence.push(format!("The burst fed on itself: {reason}."));
+    }
     evidence.extend(time_limit(window));
     finding(CauseKind::ClientBuffers, grew as f64, summary, evidence)
 }
@@ -116,10 +118,4 @@ fn named(window: &Window<'_>) -> Option<(&'static str, Growth)> {
         Some((part.title(), growth_since_lowest(window, |moment: &Moment| moment.memory?.get(part))?))
     });
     grown.max_by_key(|(_, growth)| growth.bytes()).filter(|(_, growth)| growth.bytes() > 0)
-}
-
-/// Says why the burst fed on itself, if it did.
-fn amplification(window: &Window<'_>) -> Option<String> {
-    let (kind, reason) = window.burst()?.kind();
-    (kind == BurstKind::SelfAmplifying).then(|| format!("The burst fed on itself: {reason}."))
 }

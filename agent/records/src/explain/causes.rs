@@ -1,14 +1,49 @@
 //! Finds the causes that the evidence shows.
 
+use evictscope_telemetry::{CallResult, SlowCall};
+
 use super::account::Account;
-use super::finding::{Finding, LEAST_BYTES, explains, finding, share_of, time_limit};
 use super::window::Window;
 use super::{Cause, CauseKind, big_key, buffers, parts, stalls};
 use crate::Occasion;
 use crate::text::{bytes, count, seconds, size};
 
+/// A cause took at least this share of what needed room. What took less explains nothing by itself.
+const LEAST_SHARE: f64 = 1.0 / 3.0;
+/// Less memory is a few clients' buffers, bytes: they come and go at any time.
+pub const LEAST_BYTES: u64 = 1 << 20;
+
+/// How much a cause explains, and the cause.
+pub type Finding = (f64, Cause);
+
 /// Things that happened within this time happened together, seconds: some readings.
 const AT_ONCE: f64 = 0.3;
+
+pub fn finding(kind: CauseKind, weight: f64, summary: String, evidence: Vec<String>) -> Option<Finding> {
+    Some((weight, Cause { kind, summary, evidence }))
+}
+
+/// Returns whether a part of memory is worth naming beside everything else that took memory.
+pub fn explains(account: &Account, part: u64) -> bool {
+    let share = account.total().map(|total| part as f64 / total);
+    part >= LEAST_BYTES && share.is_some_and(|share| share >= LEAST_SHARE)
+}
+
+pub fn share_of(account: &Account, part: u64) -> String {
+    let share = account.total().map_or(0.0, |total| part as f64 / total);
+    let total = bytes(account.total().unwrap_or(0.0));
+    format!("This is {:.0} % of the {total} that needed room or was freed.", 100.0 * share)
+}
+
+/// Says how many of the slowest calls stopped at their time limit.
+pub fn time_limit(window: &Window<'_>) -> Option<String> {
+    let all = window.slowest().count();
+    let running = |call: &&SlowCall| call.result == CallResult::Running;
+    let running = window.slowest().filter(running).count();
+    (running > 0).then(|| {
+        format!("Of the {all} slowest evicting calls, {running} stopped at their time limit with memory still over its limit.")
+    })
+}
 
 /// Returns the causes, the one that explains most first.
 pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
@@ -21,7 +56,7 @@ pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
         found.push(nothing);
     } else if has_evicted {
         let all = [
-            big_key(window),
+            big_key::found(window),
             buffers::client_buffers(window, account),
             buffers::replication(window, account),
             resized_table(window, account),
@@ -93,30 +128,6 @@ fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
     finding(CauseKind::ExpiryBehind, behind.held as f64, summary, evidence)
 }
 
-fn big_key(window: &Window<'_>) -> Option<Finding> {
-    let key = big_key::found(window)?;
-    let (took, freed) = (seconds(key.duration.as_secs_f64()), size(key.freed));
-    let count = count(key.keys as f64);
-    let (summary, keys) = match key.keys {
-        1 => (
-            format!("One eviction call took {took}: it freed a big key of some {freed} in the main thread"),
-            "1 key was".to_owned(),
-        ),
-        _ => (
-            format!(
-                "One eviction call took {took}: it freed {count} keys in the main thread, big ones among them, some {freed} in all"
-            ),
-            format!("{count} keys were"),
-        ),
-    };
-    let evidence = vec![
-        format!("The call took {:.0} % of the time spent in evicting calls.", 100.0 * key.share),
-        format!("Meanwhile memory fell by {freed}, and {keys} evicted."),
-    ];
-    // It took most of the time, whatever memory went to.
-    finding(CauseKind::BigKey, f64::MAX, summary, evidence)
-}
-
 fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
     if !window.failed_to_evict() {
         return None;
@@ -132,11 +143,8 @@ fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
     };
     let summary = format!("Memory was over its limit and no key could be evicted: {why}");
     let mut evidence = vec!["Calls tried to evict, the slowest of them all failed, and no key was evicted.".to_owned()];
-    evidence.extend(
-        window
-            .refused()
-            .map(|refused| format!("The server answered {} commands with an error meanwhile.", count(refused as f64))),
-    );
+    let refused = |refused| format!("The server answered {} commands with an error meanwhile.", count(refused as f64));
+    evidence.extend(window.refused().map(refused));
     evidence.extend(parts::largest(window));
     finding(CauseKind::NothingToEvict, f64::INFINITY, summary, evidence)
 }

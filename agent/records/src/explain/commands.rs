@@ -84,12 +84,10 @@ impl Commands {
     /// Names the commands that took much of the time, with their shares: `KEYS 80 %, MGET 20 %`.
     pub fn named(&self) -> String {
         let share = |part: u64| 100.0 * part as f64 / self.all as f64;
-        let named = self.named.iter();
-        let named = named.map(|(name, part)| format!("{} {:.0} %", name.to_uppercase(), share(*part)));
+        let named = self.named.iter().map(|(name, part)| format!("{} {:.0} %", name.to_uppercase(), share(*part)));
         Vec::from_iter(named).join(", ")
     }
 
-    /// Says what the shares are of.
     pub fn shares(&self) -> String {
         if self.named.is_empty() {
             return "Neither the server's counters of commands nor the profile name one that took much of it."
@@ -134,15 +132,13 @@ pub fn grown(window: &Window<'_>) -> Option<String> {
         (us > 0).then(|| rates.collect::<BTreeMap<_, _>>())
     };
     let before = calls(calm, window.began_us)?;
-    let rates = calls(window.began_us, window.evicted_until_us)?.into_iter().filter(|(name, _)| !name.is_empty());
-    let more = rates.map(|(name, rate)| {
-        let before = before.get(&name).copied().unwrap_or(0.0);
-        (name, rate, before)
-    });
-    let has_grown = |(_, rate, before): &(String, f64, f64)| *rate >= GROWN * before && rate - before >= GROWN_CALLS;
-    let (name, rate, before) =
-        more.filter(has_grown).max_by(|one, other| (one.1 - one.2).total_cmp(&(other.1 - other.2)))?;
-    let name = name.to_uppercase();
+    let within = calls(window.began_us, window.evicted_until_us)?;
+    let rates = within.iter().map(|(name, rate)| (name, *rate, before.get(name).copied().unwrap_or(0.0)));
+    let has_grown = |(name, rate, before): &(&String, f64, f64)| {
+        !name.is_empty() && *rate >= GROWN * before && rate - before >= GROWN_CALLS
+    };
+    let most = rates.filter(has_grown).max_by(|one, other| (one.1 - one.2).total_cmp(&(other.1 - other.2)));
+    let (name, rate, before) = most.map(|(name, rate, before)| (name.to_uppercase(), rate, before))?;
     Some(format!("{name} was called {rate:.0} times a second, and {before:.0} times before it"))
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::window::Window;
 use super::{commands, parts as memory_parts};
-use crate::text::{capital, count, seconds, size};
+use crate::text::{capital, count, keys_were, seconds, size, timestamp};
 
 /// If calls were observed for less than this share of the time, they took longer than is known.
 const MOST: f64 = 0.95;
@@ -17,11 +17,8 @@ const MUCH: f64 = 0.01;
 
 /// Returns the sentence: what clients felt, then what the server did.
 pub fn sentence(window: &Window<'_>) -> String {
-    let refused = window.refused().map(|refused| {
-        let in_time = seconds(window.seconds());
-        format!("{} commands were refused in {in_time}", count(refused as f64))
-    });
-    let mut parts = Vec::from_iter(refused);
+    let refused = |refused| format!("{} commands were refused in {}", count(refused as f64), seconds(window.seconds()));
+    let mut parts = Vec::from_iter(window.refused().map(refused));
     parts.extend(felt(window));
     match window.burst() {
         Some(burst) => {
@@ -43,14 +40,9 @@ pub fn sentence(window: &Window<'_>) -> String {
     }
     let sentence = format!("{}.", parts.join("; "));
     let Some(ending) = window.record.ending else { return capital(&sentence) };
-    let at = time_of_day(window.record.ended_us);
+    let at = timestamp(window.record.ended_us).unwrap_or(Timestamp::MAX).strftime("%H:%M:%S");
     let before = seconds(window.seconds());
     format!("The server {ending}, at {at} UTC. In the {before} before that: {sentence}")
-}
-
-fn time_of_day(unix_us: u64) -> String {
-    let time = i64::try_from(unix_us).ok().and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
-    time.unwrap_or(Timestamp::MAX).strftime("%H:%M:%S").to_string()
 }
 
 fn felt(window: &Window<'_>) -> Option<String> {
@@ -92,11 +84,7 @@ fn evictions(window: &Window<'_>, burst: &Burst) -> String {
     let share = burst.eviction_cpu_share.map(|share| 100.0 * share.min(1.0));
     let took =
         share.map_or_else(String::new, |percent| format!(" and took {percent:.0} % of the main thread's CPU time"));
-    let keys = match window.evicted_keys() {
-        Some(1) => "; 1 key was removed".to_owned(),
-        Some(keys) => format!("; {} keys were removed", count(keys as f64)),
-        None => String::new(),
-    };
+    let keys = window.evicted_keys().map_or_else(String::new, |keys| format!("; {} removed", keys_were(keys)));
     format!("evictions went on for {length}{took}{keys}")
 }
 
@@ -118,13 +106,7 @@ fn without_burst(window: &Window<'_>) -> Vec<String> {
     if !took.is_empty() {
         parts.push(format!("in {}, {took}", seconds(length)));
     }
-    if let Some(keys) = window.evicted_keys() {
-        parts.push(match keys {
-            0 => "no key was evicted".to_owned(),
-            1 => "1 key was evicted".to_owned(),
-            _ => format!("{} keys were evicted", count(keys as f64)),
-        });
-    }
+    parts.extend(window.evicted_keys().map(|keys| format!("{} evicted", keys_were(keys))));
     let used = window.inside.last().and_then(|moment| moment.used_memory);
     parts.extend(used.zip(window.limit()).map(|(used, limit)| {
         let (used, limit) = (size(used), size(limit));

@@ -13,7 +13,6 @@ mod buffers;
 mod causes;
 mod commands;
 mod expiry;
-mod finding;
 mod growth;
 mod happened;
 mod parts;

@@ -202,28 +202,6 @@ fn a_time_to_live_is_recommended_where_what_is_evicted_was_long_not_used() {
     );
 }
 
-#[test]
-fn a_burst_of_client_buffers_is_put_into_words() {
-    let explanation = explain(&burst_record());
-    assert_eq!(
-        explanation.what,
-        "Clients were stalled for 5.6 s, by evictions; the longest request waited 400 ms, and up to 2.0k clients waited at \
-         once; evictions went on for 7.0 s and took 80 % of the main thread's CPU time; 280k keys were removed; then memory \
-         fell by 25.0 MiB in 5.0 s."
-    );
-    assert_eq!(
-        explanation.why,
-        "Client buffers of normal clients grew by 30.0 MiB, from 20.0 MiB to 50.0 MiB, and evictions had to make room for \
-         them at the limit of 325 MiB."
-    );
-    assert_eq!(
-        explanation.help,
-        "Shorten TTLs until used memory peaks below 294 MiB (90 % of the limit): by 10 % at least, and by more, as memory \
-         still grew by 8.5 KiB a second. First aid, not tried in the lab: Have fewer or smaller requests under way, and limit \
-         what clients may hold (maxmemory-clients, Redis 7.0 or later)."
-    );
-}
-
 /// Client buffers swell in any stall, even one of expire cycles: if nothing is evicted, they are no cause.
 #[test]
 fn without_evictions_what_takes_memory_causes_nothing() {
@@ -447,22 +425,30 @@ fn a_big_key_is_found_where_its_call_had_to_wait_for_a_cpu() {
     assert!(found.why.contains("230 MiB"), "{}", found.why);
 }
 
+/// Returns the record of a server with this stale ratio and, by a sample, this share of expired keys, which spends this
+/// share of its time in expire cycles.
+fn expiring(stale: f64, held: Option<f64>, expiring: f64) -> Record {
+    let mut record = burst_record();
+    change_moments(&mut record, |at, moment| {
+        (moment.stale_ratio, moment.expired_held) = (Some(stale), held);
+        moment.expiring = Some(Duration::from_micros((expiring * 1e6 * (at + 60.0)).max(0.0) as u64));
+    });
+    change_burst(&mut record, |burst| burst.expired_held_before = held);
+    record
+}
+
+const BOTH: [CauseKind; 2] = [CauseKind::ExpiryBehind, CauseKind::ClientBuffers];
+
 #[test]
 fn expiry_that_was_behind_is_named_beside_client_buffers() {
-    let found = |expired_share, expiring: f64| {
-        let mut record = burst_record();
-        change_moments(&mut record, |at, moment| {
-            moment.stale_ratio = Some(0.6);
-            moment.expiring = Some(Duration::from_micros((expiring * 1e6 * (at + 60.0)).max(0.0) as u64));
-        });
+    let found = |expired_share, share| {
+        let mut record = expiring(0.6, None, share);
         change_burst(&mut record, |burst| {
-            burst.expired_share_before = Some(expired_share);
-            burst.stale_ratio_before = Some(0.6);
+            (burst.expired_share_before, burst.stale_ratio_before) = (Some(expired_share), Some(0.6));
         });
         kinds(&record)
     };
-    let both = [CauseKind::ExpiryBehind, CauseKind::ClientBuffers];
-    assert_eq!(found(0.58, 0.2), both);
+    assert_eq!(found(0.58, 0.2), BOTH);
     // Keys live for seconds, and the cycles end early.
     assert_eq!(found(0.58, 0.02), [CauseKind::ClientBuffers]);
     assert_eq!(found(0.05, 0.2), [CauseKind::ClientBuffers]);
@@ -470,21 +456,10 @@ fn expiry_that_was_behind_is_named_beside_client_buffers() {
 
 #[test]
 fn expired_keys_that_cycles_do_not_find_are_seen_by_the_sample() {
-    let found = |held| {
-        let mut record = burst_record();
-        change_moments(&mut record, |at, moment| {
-            moment.stale_ratio = Some(0.17);
-            moment.expired_held = Some(held);
-            moment.expiring = Some(Duration::from_micros((0.01 * 1e6 * (at + 60.0)).max(0.0) as u64));
-        });
-        change_burst(&mut record, |burst| burst.expired_held_before = Some(held));
-        explain(&record)
-    };
-    let behind = found(0.68);
-    let both = [CauseKind::ExpiryBehind, CauseKind::ClientBuffers];
-    assert_eq!(behind.causes.iter().map(|cause| cause.kind).collect::<Vec<_>>(), both);
-    let advice = behind.remedies.iter().map(|remedy| &*remedy.what).collect::<Vec<_>>().join("; ");
+    let [behind, calm] = [0.68, 0.2].map(|held| expiring(0.17, Some(held), 0.01));
+    assert_eq!(kinds(&behind), BOTH);
+    let advice = explain(&behind).remedies.iter().map(|remedy| &*remedy.what).collect::<Vec<_>>().join("; ");
     assert!(advice.contains("a client that scans all the time"), "{advice}");
     assert!(!advice.contains("active-expire-effort"), "{advice}");
-    assert_eq!(found(0.2).causes.iter().map(|cause| cause.kind).collect::<Vec<_>>(), [CauseKind::ClientBuffers]);
+    assert_eq!(kinds(&calm), [CauseKind::ClientBuffers]);
 }

@@ -15,9 +15,16 @@ const LATE_US: u64 = 1_500_000;
 /// Stalls of less than this in all are no incident: a record is made from this on.
 const LEAST_STALL_US: u64 = 1_000_000;
 
+/// Returns how fast a counter rose, per second.
+pub fn rate(moments: &[Moment], counter: fn(&Moment) -> Option<u64>) -> Option<f64> {
+    let (first, last) = (moments.first()?, moments.last()?);
+    let risen = counter(last)?.checked_sub(counter(first)?)?;
+    let us = last.unix_us().checked_sub(first.unix_us())?;
+    (us > 0).then(|| risen as f64 * 1e6 / us as f64)
+}
+
 /// A record, divided.
 pub struct Window<'a> {
-    /// The whole.
     pub record: &'a Record,
     /// When it began, microseconds since 1970: the first evicting call of a burst.
     pub began_us: u64,
@@ -32,7 +39,6 @@ pub struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// Divides a record.
     pub fn of(record: &'a Record) -> Self {
         let moments = &record.moments;
         let of_burst = |burst: &Burst| {
@@ -135,13 +141,8 @@ impl<'a> Window<'a> {
 
     /// Returns commands per second while evictions went on, as a multiple of those in the calm before.
     pub fn commands_kept(&self) -> Option<f64> {
-        let rate = |moments: &[Moment]| {
-            let (first, last) = (moments.first()?, moments.last()?);
-            let commands = last.commands?.checked_sub(first.commands?)?;
-            let us = last.unix_us().checked_sub(first.unix_us())?;
-            (us > 0 && commands > 0).then(|| commands as f64 / us as f64)
-        };
-        Some(rate(self.inside)? / rate(self.calm)?)
+        let [within, before] = [self.inside, self.calm].map(|moments| rate(moments, |moment| moment.commands));
+        Some(within.filter(|rate| *rate > 0.0)? / before.filter(|rate| *rate > 0.0)?)
     }
 
     /// Returns the moments between which counters are compared: just before it began, and a little after the last

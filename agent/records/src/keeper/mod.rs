@@ -49,16 +49,14 @@ struct Queue {
     trouble: Option<String>,
 }
 
-/// What the thread has done, for metrics.
+/// What the thread has done, for metrics: how many records were written and could not be written, and how many are kept,
+/// with how many bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the line above says what they are")]
 pub struct KeeperCounts {
-    /// Records written.
     pub written: u64,
-    /// Records that could not be written.
     pub failed: u64,
-    /// Records that are kept.
     pub records: u64,
-    /// Bytes of all records that are kept.
     pub bytes: u64,
 }
 

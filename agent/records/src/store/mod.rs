@@ -56,16 +56,13 @@ pub struct Listed {
 
 /// What a list says about a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "a record has the same")]
 pub struct Summary {
-    /// Its name.
     pub id: RecordId,
-    /// Why it was made.
     pub occasion: Occasion,
     /// The server's name in metrics.
     pub server: String,
-    /// When what it is about began, microseconds since 1970.
     pub began_us: u64,
-    /// When that ended.
     pub ended_us: u64,
     /// The burst's kind, or how the server ended, if it is about one of these.
     pub kind: Option<String>,

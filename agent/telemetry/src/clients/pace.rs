@@ -95,19 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn a_calm_server_is_looked_at_once_a_second() {
-        assert_eq!(looks(true, false, 1), [1_000, 2_000, 3_000, 4_000]);
-    }
-
-    #[test]
-    fn where_requests_may_wait_each_reading_has_a_look() {
+    fn each_reading_has_a_look_where_requests_may_wait_and_looks_are_cheap() {
+        let once_a_second = [1_000, 2_000, 3_000, 4_000];
+        assert_eq!(looks(true, false, 1), once_a_second, "a calm server");
         assert_eq!(looks(false, false, 1).len(), 31);
         assert_eq!(looks(true, true, 1).len(), 31);
-    }
-
-    #[test]
-    fn looks_that_cost_much_are_rare() {
-        assert_eq!(looks(false, true, 50), [1_000, 2_000, 3_000, 4_000]);
+        assert_eq!(looks(false, true, 50), once_a_second, "looks that cost much");
     }
 
     /// Returns at which tenths of a second everything is read, for a thread that is read every 100 ms for 2 s and uses
@@ -132,14 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_only_has_its_cron_is_read_once_a_second() {
+    fn a_server_that_only_has_its_cron_is_read_once_a_second_and_others_each_time() {
         assert_eq!(read(80, Some(true)), [0, 10, 20]);
-    }
-
-    #[test]
-    fn one_that_works_or_does_not_rest_is_read_each_time() {
-        assert_eq!(read(2_100, Some(true)).len(), 21);
-        assert_eq!(read(0, None).len(), 21);
-        assert_eq!(read(0, Some(false)).len(), 21);
+        for (us, is_resting) in [(2_100, Some(true)), (0, None), (0, Some(false))] {
+            assert_eq!(read(us, is_resting).len(), 21, "{us} {is_resting:?}");
+        }
     }
 }

@@ -105,36 +105,23 @@ fn add(to: &mut PeerCounts, more: &PeerCounts) {
     to.longest_untaken_seconds = to.longest_untaken_seconds.max(more.longest_untaken_seconds);
 }
 
-/// A network of addresses that usually belong together: the first 24 bits of an IPv4 address, or 64 of an IPv6 address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Network(IpAddr);
-
-impl Network {
-    fn of(address: PeerAddress) -> Option<Self> {
-        match address {
-            PeerAddress::Ip(IpAddr::V4(ip)) => Some(Self(Ipv4Addr::from_bits(ip.to_bits() & !0xff).into())),
-            PeerAddress::Ip(IpAddr::V6(ip)) => {
-                Some(Self(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into()))
-            }
-            PeerAddress::Process(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.0, if self.0.is_ipv4() { 24 } else { 64 })
+/// Returns the network of addresses that usually belong together, and its bits: the first 24 of an IPv4 address, or 64
+/// of an IPv6 address.
+fn network(address: PeerAddress) -> Option<(IpAddr, u8)> {
+    match address {
+        PeerAddress::Ip(IpAddr::V4(ip)) => Some((Ipv4Addr::from_bits(ip.to_bits() & !0xff).into(), 24)),
+        PeerAddress::Ip(IpAddr::V6(ip)) => Some((Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(), 64)),
+        PeerAddress::Process(_) => None,
     }
 }
 
 /// Makes one peer of many addresses of a network, unless one of them has most of what is outstanding there.
 fn by_peer(addresses: BTreeMap<PeerAddress, PeerCounts>, connections: &HashMap<PeerAddress, u32>) -> Vec<PeerCounts> {
-    let mut networks: BTreeMap<Option<Network>, Vec<(PeerAddress, PeerCounts)>> = BTreeMap::new();
+    let mut networks: BTreeMap<_, Vec<(PeerAddress, PeerCounts)>> = BTreeMap::new();
     for (address, counts) in addresses {
-        networks.entry(Network::of(address)).or_default().push((address, counts));
+        networks.entry(network(address)).or_default().push((address, counts));
     }
-    let mut alone: BTreeMap<PeerAddress, PeerCounts> = BTreeMap::new();
-    let mut together: BTreeMap<Network, PeerCounts> = BTreeMap::new();
+    let (mut alone, mut together): (BTreeMap<PeerAddress, PeerCounts>, _) = (BTreeMap::new(), BTreeMap::new());
     for (network, of) in networks {
         let mut sum = PeerCounts::default();
         of.iter().for_each(|(_, counts)| add(&mut sum, counts));
@@ -144,27 +131,25 @@ fn by_peer(addresses: BTreeMap<PeerAddress, PeerCounts>, connections: &HashMap<P
         let (few, many): (Vec<_>, Vec<_>) = of.into_iter().partition(has_most);
         alone.extend(few);
         match network {
-            Some(network) if many.len() >= MANY => {
-                let mut sum = PeerCounts { addresses: many.len() as u64, ..PeerCounts::default() };
+            Some((ip, bits)) if many.len() >= MANY => {
+                let (peer, addresses) = (format!("{ip}/{bits}"), many.len() as u64);
+                let mut sum = PeerCounts { peer, addresses, ..PeerCounts::default() };
                 many.iter().for_each(|(_, counts)| add(&mut sum, counts));
-                together.insert(network, sum);
+                together.insert((ip, bits), sum);
             }
             _ => alone.extend(many),
         }
     }
+    for (address, counts) in &mut alone {
+        (counts.peer, counts.addresses) = (address.to_string(), 1);
+    }
     for (address, count) in connections {
-        let counts = match alone.get_mut(address) {
-            None => Network::of(*address).and_then(|network| together.get_mut(&network)),
-            alone => alone,
-        };
+        let counts = alone.get_mut(address).or_else(|| together.get_mut(&network(*address)?));
         if let Some(counts) = counts {
             counts.connections += u64::from(*count);
         }
     }
-    let alone =
-        alone.into_iter().map(|(address, counts)| PeerCounts { peer: address.to_string(), addresses: 1, ..counts });
-    let together = together.into_iter().map(|(network, counts)| PeerCounts { peer: network.to_string(), ..counts });
-    together.chain(alone).collect()
+    together.into_values().chain(alone.into_values()).collect()
 }
 
 impl fmt::Display for PeerAddress {
@@ -177,41 +162,36 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// The worst looks of the last ten minutes. Clones share them.
+/// The worst looks of the last ten minutes: when each [`SPAN`] of them began, and its worst look of each kind. Clones
+/// share them.
 #[derive(Clone, Debug, Default)]
-pub struct WorstPeers(Arc<VecDeque<WorstLooks>>);
+pub struct WorstPeers(Arc<VecDeque<(Duration, [Option<DatedLook>; 2])>>);
 
-/// The worst looks of a [`SPAN`].
-#[derive(Clone, Debug)]
-struct WorstLooks {
-    began: Duration,
-    /// When most requests waited, if one waited for long.
-    waiting: Option<DatedLook>,
-    /// When most bytes were not taken, if somebody did not read.
-    untaken: Option<DatedLook>,
-}
-
-/// How bad a look is.
-type Badness = fn(&PeersSeen) -> (u64, f64);
-const BY_WAITS: Badness = |seen| (seen.all.waiting, seen.all.longest_wait_seconds);
-const BY_BYTES: Badness = |seen| (seen.all.untaken_bytes, seen.all.longest_untaken_seconds);
+/// How bad a look is: by the requests that wait, if one waited for long, and by the bytes that were not taken, if
+/// somebody did not read.
+type Badness = fn(&PeersSeen) -> Option<(u64, f64)>;
+const BADNESS: [Badness; 2] = [
+    |PeersSeen { all, .. }| {
+        (all.longest_wait_seconds >= LONG_WAIT.as_secs_f64()).then_some((all.waiting, all.longest_wait_seconds))
+    },
+    |PeersSeen { all, .. }| (all.not_reading > 0).then_some((all.untaken_bytes, all.longest_untaken_seconds)),
+];
 
 impl WorstPeers {
     fn take_in(&mut self, look: &DatedLook) {
         let (at, seen) = look;
-        let waits = seen.all.longest_wait_seconds >= LONG_WAIT.as_secs_f64();
-        let is_unread = seen.all.not_reading > 0;
-        if !waits && !is_unread {
+        let badness = BADNESS.map(|badness| badness(seen));
+        if badness == [None, None] {
             return;
         }
         let spans = Arc::make_mut(&mut self.0);
-        while spans.pop_front_if(|first| at.saturating_sub(first.began) > KEPT).is_some() {}
-        if spans.back().is_none_or(|last| at.saturating_sub(last.began) >= SPAN) {
-            spans.push_back(WorstLooks { began: *at, waiting: None, untaken: None });
+        while spans.pop_front_if(|(began, _)| at.saturating_sub(*began) > KEPT).is_some() {}
+        if spans.back().is_none_or(|(began, _)| at.saturating_sub(*began) >= SPAN) {
+            spans.push_back((*at, [None, None]));
         }
-        let Some(span) = spans.back_mut() else { return };
-        for (is_bad, worst, by) in [(waits, &mut span.waiting, BY_WAITS), (is_unread, &mut span.untaken, BY_BYTES)] {
-            if is_bad && worst.as_ref().is_none_or(|(_, worst)| by(seen) > by(worst)) {
+        let Some((_, worst)) = spans.back_mut() else { return };
+        for ((worst, of), badness) in worst.iter_mut().zip(BADNESS).zip(badness) {
+            if badness > worst.as_ref().and_then(|(_, worst)| of(worst)) {
                 *worst = Some(look.clone());
             }
         }
@@ -220,19 +200,16 @@ impl WorstPeers {
     /// Returns the look between two monotonic times at which most requests waited, if one waited for 0.1 s, and that at
     /// which most bytes were not taken, if somebody did not read: in order of time, and once if it is both.
     pub fn between(&self, from: Duration, to: Duration) -> Vec<(Duration, &PeersSeen)> {
-        let within = |look: &&DatedLook| (from..=to).contains(&look.0);
-        let waiting = worst(self.0.iter().filter_map(|span| span.waiting.as_ref()).filter(within), BY_WAITS);
-        let untaken = worst(self.0.iter().filter_map(|span| span.untaken.as_ref()).filter(within), BY_BYTES);
-        let both = waiting.into_iter().chain(untaken);
-        let mut looks: Vec<_> = both.map(|(at, seen)| (*at, &**seen)).collect();
+        let worst = |(kind, badness): (usize, Badness)| {
+            let looks = self.0.iter().filter_map(|(_, worst)| worst[kind].as_ref());
+            let within = looks.filter(|(at, _)| (from..=to).contains(at));
+            within.reduce(|worst, look| if badness(&look.1) > badness(&worst.1) { look } else { worst })
+        };
+        let mut looks: Vec<_> = (0..).zip(BADNESS).filter_map(worst).map(|(at, seen)| (*at, &**seen)).collect();
         looks.sort_by_key(|(at, _)| *at);
         looks.dedup_by_key(|(at, _)| *at);
         looks
     }
-}
-
-fn worst<'a>(looks: impl Iterator<Item = &'a DatedLook>, by: Badness) -> Option<&'a DatedLook> {
-    looks.reduce(|worst, look| if by(&look.1) > by(&worst.1) { look } else { worst })
 }
 
 #[cfg(test)]
@@ -365,12 +342,5 @@ mod tests {
                 assert_eq!(worst(76, 700), []);
             }
         }
-    }
-
-    #[test]
-    fn where_peers_are_not_looked_at_nothing_is_known_of_them() {
-        let mut state = ServerState::default();
-        state.apply(&Snapshot { look: Some(SocketLook::default()), ..Snapshot::default() });
-        assert!(state.peers.last().is_none());
     }
 }

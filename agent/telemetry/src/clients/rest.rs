@@ -103,27 +103,19 @@ mod tests {
         (times.last().map_or(0, |times| times.waiting_ns / 1_000_000), rest.rests().last().map(Duration::as_millis))
     }
 
-    fn rested(readings: &[Read]) -> Option<u128> {
-        follow(readings).1
-    }
-
     #[test]
-    fn a_thread_that_is_seen_to_rest_does() {
-        assert_eq!(rested(&[(100, 0, 0, Some(true), None)]), Some(100));
-        assert_eq!(rested(&[(100, 0, 0, Some(true), None), (200, 100, 0, None, None)]), Some(100));
-    }
-
-    /// It waits for a disk again and again, for less than a tick.
-    #[test]
-    fn a_thread_that_had_time_may_have_slept_elsewhere() {
-        assert_eq!(rested(&[(100, 0, 0, None, Some(5)), (200, 60, 0, None, Some(26))]), None);
-    }
-
-    #[test]
-    fn a_thread_that_sleeps_elsewhere_does_not_rest() {
-        let stopped = [(100, 0, 0, Some(false), None), (200, 0, 0, Some(false), None), (300, 60, 0, None, Some(1))];
-        assert_eq!(rested(&stopped), None);
-        assert_eq!(rested(&[(100, 0, 0, None, Some(1)), (200, 0, 0, Some(false), None)]), None);
+    fn a_thread_rests_only_when_it_is_seen_to() {
+        for (readings, rested) in [
+            (&[(100, 0, 0, Some(true), None)][..], Some(100)),
+            (&[(100, 0, 0, Some(true), None), (200, 100, 0, None, None)], Some(100)),
+            // It waits for a disk again and again, for less than a tick.
+            (&[(100, 0, 0, None, Some(5)), (200, 60, 0, None, Some(26))], None),
+            // It sleeps elsewhere.
+            (&[(100, 0, 0, Some(false), None), (200, 0, 0, Some(false), None), (300, 60, 0, None, Some(1))], None),
+            (&[(100, 0, 0, None, Some(1)), (200, 0, 0, Some(false), None)], None),
+        ] {
+            assert_eq!(follow(readings).1, rested, "{readings:?}");
+        }
     }
 
     #[test]

@@ -338,16 +338,6 @@ mod tests {
     }
 
     #[test]
-    fn no_time_is_counted_twice() {
-        let mut server = Server::new();
-        server.stalls(EVICTING, 1_000, 20);
-        // The request was read; another one is nearly as old.
-        server.oldest = Some(server.now.at - Duration::from_millis(900));
-        server.goes_on(EVICTING, 500, 20);
-        assert_eq!(server.stalled(), [1_400, 0, 0, 0, 0, 0]);
-    }
-
-    #[test]
     fn a_server_that_was_never_read_is_stalled_by_what_is_not_known() {
         let mut stalls = Stalls::default();
         stalls.take_in(&[(Duration::from_secs(8), Duration::from_secs(9))]);

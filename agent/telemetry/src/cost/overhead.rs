@@ -68,7 +68,7 @@ impl Reading {
 }
 
 /// What the probes of one server cost.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Overhead {
     costs: HitCosts,
     /// By function.
@@ -86,15 +86,7 @@ pub struct Overhead {
 impl Overhead {
     /// Begins with a server whose probes have not been hit yet; `sites` has the sites of each traced function.
     pub fn new(costs: HitCosts, sites: Vec<ProbedSites>) -> Self {
-        Self {
-            costs,
-            sites,
-            correction: Correction::default(),
-            placed: 0,
-            profiled_ns: 0,
-            readings: VecDeque::new(),
-            last: None,
-        }
+        Self { costs, sites, ..Self::default() }
     }
 
     /// Notes that probes were placed at this many sites.

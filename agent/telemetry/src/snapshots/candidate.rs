@@ -46,18 +46,12 @@ impl Candidate {
 
     /// Returns its idle time, if the policy looks at that.
     pub fn idle(self) -> Option<Duration> {
-        match self {
-            Self::Idle(idle) => Some(idle),
-            Self::Ttl(_) => None,
-        }
+        if let Self::Idle(idle) = self { Some(idle) } else { None }
     }
 
     /// Returns its time to live, if the policy looks at that.
     pub fn ttl(self) -> Option<Duration> {
-        match self {
-            Self::Ttl(ttl) => Some(ttl),
-            Self::Idle(_) => None,
-        }
+        if let Self::Ttl(ttl) = self { Some(ttl) } else { None }
     }
 
     /// Returns the candidate with this `order`: its idle time, or `ULLONG_MAX` minus the time in milliseconds at which

@@ -213,46 +213,54 @@ mod tests {
     /// evicted keys.
     type Reading = (u64, u64, u64, u64, u64, Option<u64>);
 
-    fn after(readings: &[Reading]) -> MainThreadTime {
-        let mut thread = MainThreadTime::default();
-        for (at, cpu, evicting, expiring, observed, evicted_keys) in readings {
-            thread.advance(Spent {
-                at: Duration::from_millis(*at),
-                times: ThreadTimes { cpu_ns: cpu * MS, waiting_ns: 2 * at * MS },
-                work: WorkAccount::All,
-                evicting_ns: evicting * MS,
-                evicted_keys: *evicted_keys,
-                observed: Duration::from_millis(*observed),
-                expiring_ns: expiring * MS,
-                throttled: None,
-            });
+    /// What a thread that waits twice as long as time passes has spent at a reading.
+    fn spent(&(at, cpu, evicting, expiring, observed, evicted_keys): &Reading) -> Spent {
+        Spent {
+            at: Duration::from_millis(at),
+            times: ThreadTimes { cpu_ns: cpu * MS, waiting_ns: 2 * at * MS },
+            work: WorkAccount::All,
+            evicting_ns: evicting * MS,
+            evicted_keys,
+            observed: Duration::from_millis(observed),
+            expiring_ns: expiring * MS,
+            throttled: None,
         }
+    }
+
+    fn after(readings: impl IntoIterator<Item = Spent>) -> MainThreadTime {
+        let mut thread = MainThreadTime::default();
+        readings.into_iter().for_each(|spent| thread.advance(spent));
         thread
     }
 
-    /// Returns eviction, other and unobserved CPU time after readings.
-    fn split(readings: &[(u64, u64, u64, u64)]) -> [u64; 3] {
-        let readings = readings.iter().map(|(at, cpu, evicting, observed)| (*at, *cpu, *evicting, 0, *observed, None));
-        let thread = after(&readings.collect::<Vec<Reading>>());
-        [thread.eviction_ns, thread.other_ns, thread.unobserved_ns].map(|ns| ns / MS)
-    }
-
     #[test]
-    fn what_is_no_eviction_is_something_else() {
-        assert_eq!(split(&[(0, 500, 40, 0)]), [0, 0, 0], "from the first reading on");
-        assert_eq!(split(&[(0, 0, 0, 0), (100, 80, 30, 100)]), [30, 50, 0]);
-    }
-
-    #[test]
-    fn cpu_time_that_shows_late_is_not_lost() {
-        assert_eq!(split(&[(0, 0, 0, 0), (20, 14, 20, 20), (40, 40, 40, 40)]), [40, 0, 0]);
-        // But a call in which the thread had no CPU was no CPU time.
-        assert_eq!(split(&[(0, 0, 0, 0), (100, 0, 100, 100), (200, 100, 100, 200)]), [TICK_NS / MS, 90, 0]);
-    }
-
-    #[test]
-    fn what_was_not_observed_is_neither() {
-        assert_eq!(split(&[(0, 0, 0, 0), (100, 80, 10, 50), (200, 160, 10, 50)]), [10, 30, 120]);
+    fn time_is_told_apart_by_what_it_was_spent_on() {
+        // Readings as above without keys; then time in evicting calls, in expire cycles, outside evicting calls while
+        // these were observed, while they were not, and what is neither.
+        for (readings, expected) in [
+            // From the first reading on.
+            (&[(0, 500, 40, 9, 0)][..], [0; 5]),
+            (&[(0, 9, 1, 9, 0), (100, 9, 1, 9, 100)], [0; 5]),
+            (&[(0, 0, 0, 0, 0), (100, 80, 30, 25, 100)], [30, 25, 50, 0, 25]),
+            // CPU time that shows late is not lost.
+            (&[(0, 0, 0, 0, 0), (20, 14, 20, 0, 20), (40, 40, 40, 0, 40)], [40, 0, 0, 0, 0]),
+            (&[(0, 0, 0, 0, 0), (20, 14, 0, 20, 20), (40, 40, 0, 20, 40)], [0, 20, 40, 0, 20]),
+            // But a call in which the thread had no CPU was no CPU time.
+            (&[(0, 0, 0, 0, 0), (100, 0, 100, 0, 100), (200, 100, 100, 0, 200)], [TICK_NS / MS, 0, 90, 0, 90]),
+            // Of what was not observed, evicting calls have the share that was seen.
+            (&[(0, 0, 0, 0, 0), (100, 80, 10, 0, 50), (200, 160, 10, 0, 50)], [10, 0, 30, 120, 120]),
+            (&[(0, 0, 0, 0, 0), (100, 80, 0, 25, 0)], [0, 25, 0, 80, 55]),
+            // No time is counted twice: a call of 60 ms inside a cycle of 80 ms.
+            (&[(0, 0, 0, 0, 0), (100, 90, 60, 80, 100)], [60, 30, 30, 0, 0]),
+        ] {
+            let with_keys = readings.iter().map(|(at, cpu, evicting, expiring, observed)| {
+                spent(&(*at, *cpu, *evicting, *expiring, *observed, None))
+            });
+            let thread = after(with_keys);
+            let MainThreadTime { eviction_ns, expire_ns, other_ns, unobserved_ns, .. } = thread;
+            let parts = [eviction_ns, expire_ns, other_ns, unobserved_ns, thread.all_other_ns()];
+            assert_eq!(parts.map(|ns| ns / MS), expected, "{readings:?}");
+        }
     }
 
     #[test]
@@ -267,6 +275,7 @@ mod tests {
             readings.push((begin + 1_000, begin + 1_000, evicted, 0, seen, keys(10)));
         }
         let both = |thread: &MainThreadTime| [thread.all_eviction_ns(), thread.all_other_ns()];
+        let after = |readings: &[Reading]| after(readings.iter().map(spent));
         let thread = after(&readings);
         assert_eq!(both(&thread), [5_000 * MS, 5_000 * MS]);
         assert_eq!(thread.waiting_ns, 20_000 * MS);
@@ -291,52 +300,17 @@ mod tests {
                 readings.push((60_000 + since, 54_000 + since, tenth, 0, seen, Some(2 * tenth + keys)));
             }
         }
-        assert_eq!(after(&readings).all_eviction_ns(), 5_000 * MS);
-    }
-
-    /// Returns eviction, expire and other CPU time after readings: time, CPU time, time in evicting calls, in expire
-    /// cycles, and observed, all in milliseconds.
-    fn three(readings: &[(u64, u64, u64, u64, u64)]) -> [u64; 3] {
-        let readings = readings.iter();
-        let readings =
-            readings.map(|(at, cpu, evicting, expiring, observed)| (*at, *cpu, *evicting, *expiring, *observed, None));
-        let thread = after(&readings.collect::<Vec<Reading>>());
-        let (eviction, other) = (thread.all_eviction_ns(), thread.all_other_ns());
-        [eviction, thread.expire_ns, other].map(|ns| ns / MS)
-    }
-
-    #[test]
-    fn expire_cycles_are_told_from_the_rest() {
-        assert_eq!(three(&[(0, 9, 1, 9, 0), (100, 9, 1, 9, 100)]), [0; 3]);
-        assert_eq!(three(&[(0, 0, 0, 0, 0), (100, 80, 30, 25, 100)]), [30, 25, 25]);
-        // While evicting calls are not observed, cycles are.
-        assert_eq!(three(&[(0, 0, 0, 0, 0), (100, 80, 0, 25, 0)]), [0, 25, 55]);
-        // CPU time that shows late is not lost.
-        assert_eq!(three(&[(0, 0, 0, 0, 0), (20, 14, 0, 20, 20), (40, 40, 0, 20, 40)]), [0, 20, 20]);
-    }
-
-    #[test]
-    fn no_time_is_counted_twice() {
-        // A call of 60 ms inside a cycle of 80 ms.
-        assert_eq!(three(&[(0, 0, 0, 0, 0), (100, 90, 60, 80, 100)]), [60, 30, 0]);
+        assert_eq!(after(readings.iter().map(spent)).all_eviction_ns(), 5_000 * MS);
     }
 
     /// Returns the time spinning, the time of which that is not known, and the rest, after readings of time, CPU time
     /// and work, in milliseconds, of a thread that waits so many times as long as it runs.
     fn spun(readings: &[(u64, u64, WorkAccount)], waiting: u64) -> [u64; 3] {
-        let mut thread = MainThreadTime::default();
-        for (at, cpu, work) in readings {
-            thread.advance(Spent {
-                at: Duration::from_millis(*at),
-                times: ThreadTimes { cpu_ns: cpu * MS, waiting_ns: waiting * cpu * MS },
-                work: *work,
-                evicting_ns: 0,
-                evicted_keys: None,
-                observed: Duration::from_millis(*at),
-                expiring_ns: 0,
-                throttled: None,
-            });
-        }
+        let spent = |(at, cpu, work): &(u64, u64, WorkAccount)| {
+            let spent = spent(&(*at, *cpu, 0, 0, *at, None));
+            Spent { times: ThreadTimes { waiting_ns: waiting * cpu * MS, ..spent.times }, work: *work, ..spent }
+        };
+        let thread = after(readings.iter().map(spent));
         [thread.spin_ns, thread.unknown_ns, thread.all_other_ns()].map(|ns| ns / MS)
     }
 

@@ -24,7 +24,7 @@ use crate::clients::stalls::{Inside, InsideCalls, StallCause, StallReading, Stal
 use crate::clients::waits::ThreadSample;
 use crate::{
     Candidate, Counted, ExpiredSample, HistogramTotals, HistogramView, LongestCalls, MainThreadTime, MemberValues,
-    MemoryParts, Observed, Peers, Snapshot, ThreadTimes, Unrun, Waits, nanoseconds,
+    MemoryParts, Observed, Peers, Snapshot, Unrun, Waits, nanoseconds,
 };
 
 /// The least time between two entries in the histogram of client buffers: 10 a second at most, with some tolerance for
@@ -135,10 +135,7 @@ impl ServerState {
             (self.longest).take_in(at, calls, snapshot.evicting_since());
         }
         if let Some(times) = snapshot.times {
-            let waited = |function: u16| {
-                let calls = counted.calls.get(usize::from(function));
-                calls.map_or(0, |calls| calls.cpu_wait_ns)
-            };
+            let waited = |function: u16| counted.calls.get(usize::from(function)).map_or(0, |calls| calls.cpu_wait_ns);
             let thread = (at, times.waiting_ns);
             let evicting_ns = self.evicting_ns.saturating_sub(waited(EVICTION));
             (self.inside_evictions).follow(thread, evicting_ns, snapshot.evicting_since());
@@ -171,15 +168,8 @@ impl ServerState {
         }
         self.stalled_by = None;
         if let Some(look) = &snapshot.look {
-            let busy_ns = |times: ThreadTimes| times.cpu_ns + times.waiting_ns;
-            let waits = self.waits.take_in(
-                look,
-                &ThreadSample {
-                    at: snapshot.at,
-                    busy: snapshot.times.map(busy_ns).map(Duration::from_nanos),
-                    rests: &snapshot.rests,
-                },
-            );
+            let busy = snapshot.times.map(|times| Duration::from_nanos(times.cpu_ns + times.waiting_ns));
+            let waits = self.waits.take_in(look, &ThreadSample { at, busy, rests: &snapshot.rests });
             self.stalled_by = self.stalls.take_in(&waits);
             self.peers.take_in(look.at, look.peers.as_ref(), &self.waits);
         }
@@ -219,17 +209,13 @@ impl ServerState {
 
     /// Returns the reading that the cause of a stall is judged by; `None` if the main thread's times could not be read.
     fn reading(&self, snapshot: &Snapshot) -> Option<StallReading> {
+        let thread = &self.main_thread;
+        let evictions_ns = self.inside_evictions.ns + thread.estimated_ns;
         Some(StallReading {
             at: snapshot.at,
             times: snapshot.times?,
-            eviction: self.timed.evictions.then(|| Inside {
-                ns: self.inside_evictions.ns + self.main_thread.estimated_ns,
-                cpu_ns: self.main_thread.all_eviction_ns(),
-            }),
-            expire: self
-                .timed
-                .cycles
-                .then_some(Inside { ns: self.inside_cycles.ns, cpu_ns: self.main_thread.expire_ns }),
+            eviction: self.timed.evictions.then(|| Inside { ns: evictions_ns, cpu_ns: thread.all_eviction_ns() }),
+            expire: self.timed.cycles.then_some(Inside { ns: self.inside_cycles.ns, cpu_ns: thread.expire_ns }),
             is_resting: snapshot.is_resting,
         })
     }
@@ -306,8 +292,7 @@ impl ServerState {
 
     /// Returns how many inner calls of any traced function were not seen to end.
     pub fn lost_exits(&self) -> u64 {
-        let calls = self.counted.calls.iter();
-        calls.map(|calls| calls.lost_exits).sum()
+        self.counted.calls.iter().map(|calls| calls.lost_exits).sum()
     }
 }
 

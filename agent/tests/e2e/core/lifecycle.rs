@@ -6,8 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{Agent, evictscope, inspect};
 use evictscope_testkit::loopback::port_for_later;
-use evictscope_testkit::redis::{self, PrivateBuild, Redis};
-use evictscope_testkit::root;
+use evictscope_testkit::redis::{PrivateBuild, Redis};
 use evictscope_testkit::wait::until_true;
 use rustix::process::Signal;
 
@@ -96,34 +95,6 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
             ensure!(left.is_empty(), "{signal:?}: {left:?}");
             redis.write_keys(1_000)?;
         }
-    }
-    Ok(())
-}
-
-#[test]
-#[ignore = "needs root and BPF"]
-fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_for() -> anyhow::Result<()> {
-    let build = PrivateBuild::of_redis()?;
-    let deleted = build.start(&[])?;
-    std::fs::remove_file(build.path())?;
-
-    let hidden_directory = tempfile::tempdir()?;
-    let hidden = hidden_directory.path();
-    let name = build.path();
-    let name = hidden.join(name.file_name().context("no name")?);
-    let (hidden, name) = (hidden.display(), name.display());
-    let program = root::unseen(&format!(
-        "mount -t tmpfs none {hidden} && cp {} {name} && exec {name} \"$@\"",
-        redis::executable()?.display()
-    ));
-    let hidden = Redis::start_program(program, &[])?;
-
-    let agent = Agent::start(&[])?;
-    for redis in [&deleted, &hidden] {
-        agent.watches(redis)?;
-        redis.write_keys(150_000)?;
-        let calls = agent.settled_reading(redis)?.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
-        ensure!(calls > 1_000.0, "{calls} evicting calls");
     }
     Ok(())
 }

@@ -16,12 +16,9 @@ use evictscope_testkit::wait::{unix_time, until_true};
 /// The pause between readings.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The evictions in some time.
+/// The times of the two readings between which `evicted_keys` grew, in seconds since 1970, whenever it did.
 #[derive(Default)]
-pub struct Evictions {
-    /// The times of the two readings between which `evicted_keys` grew, in seconds since 1970, whenever it did.
-    grown: Vec<(f64, f64)>,
-}
+pub struct Evictions(Vec<(f64, f64)>);
 
 impl Evictions {
     /// Watches a server for as long as `goes_on`.
@@ -33,30 +30,20 @@ impl Evictions {
             let asked = unix_time()?;
             let keys = redis.info("evicted_keys")?;
             if keys > before.1 {
-                seen.grown.push((before.0, unix_time()?));
+                seen.0.push((before.0, unix_time()?));
             }
             before = (asked, keys);
         }
         Ok(seen)
     }
 
-    /// Returns the moments between which the first eviction was, if there was one.
-    fn first(&self) -> Option<(f64, f64)> {
-        self.grown.first().copied()
-    }
-
-    /// Returns the same for the last.
-    fn last(&self) -> Option<(f64, f64)> {
-        self.grown.last().copied()
-    }
-
     /// Returns how many bursts these are, at least and at most, if one ends with this many seconds without an eviction.
     fn bursts(&self, quiet: f64) -> (usize, usize) {
-        let pauses = self.grown.windows(2).filter_map(|pair| match pair {
+        let pauses = self.0.windows(2).filter_map(|pair| match pair {
             [(from, to), (next_from, next_to)] => Some((next_from - to, next_to - from)),
             _ => None,
         });
-        let first = usize::from(!self.grown.is_empty());
+        let first = usize::from(!self.0.is_empty());
         pauses.fold((first, first), |(least, most), (shortest, longest)| {
             (least + usize::from(shortest > quiet), most + usize::from(longest > quiet))
         })
@@ -194,7 +181,7 @@ pub fn agreed(agent: &Agent, redis: &Redis, seen: &Evictions) -> anyhow::Result<
     ensure!((least..=most).contains(&bursts.len()), "{bursts:?}");
     let (first, last) = (bursts.first(), bursts.last());
     let (first, last) = first.zip(last).context("no burst")?;
-    for (at, bounds) in [(first.start, seen.first()), (last.end, seen.last())] {
+    for (at, bounds) in [(first.start, seen.0.first()), (last.end, seen.0.last())] {
         let at = at.context("no time")?.seconds();
         let (from, to) = bounds.context("no evictions")?;
         println!("{at} in {from} to {to}");
@@ -205,7 +192,7 @@ pub fn agreed(agent: &Agent, redis: &Redis, seen: &Evictions) -> anyhow::Result<
 
 #[test]
 fn only_what_is_certain_counts_as_one_or_two() {
-    let bursts = |grown: &[(f64, f64)]| Evictions { grown: grown.to_vec() }.bursts(1.0);
+    let bursts = |grown: &[(f64, f64)]| Evictions(grown.to_vec()).bursts(1.0);
     assert_eq!(bursts(&[]), (0, 0));
     assert_eq!(bursts(&[(0.0, 0.1), (0.1, 0.9)]), (1, 1));
     assert_eq!(bursts(&[(0.0, 0.2), (0.2, 1.1)]), (1, 2));

@@ -74,40 +74,31 @@ pub fn record_of(agent: &Agent, is_wanted: impl Fn(&Summary) -> bool) -> anyhow:
     })
 }
 
-/// A server that is stalled by evictions, and the agent that watches it.
-struct Stalled {
-    redis: Redis,
-    agent: Agent,
-    said: Vec<Said>,
-}
-
-impl Stalled {
-    /// Has a server stalled for two seconds, and no longer.
-    fn for_two_seconds() -> anyhow::Result<Self> {
-        let redis = Redis::private(&[])?;
-        fill(&redis)?;
-        let agent = Agent::watching(&redis, &["--probe-mode=evicting-only"])?;
-        let load = redis.load(EVICTING_WITHOUT_PAUSE)?;
-        let mut said = Vec::new();
-        until_true("clients are stalled", || {
-            said.push(Said::ask(&redis)?);
-            Ok(agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])? >= STALLED)
-        })?;
-        drop(load);
-        Ok(Self { redis, agent, said })
-    }
+/// Has a server stalled by evictions for two seconds, and no longer. Returns it, the agent that watches it, and what it
+/// said meanwhile.
+fn stalled_for_two_seconds() -> anyhow::Result<(Redis, Agent, Vec<Said>)> {
+    let redis = Redis::private(&[])?;
+    fill(&redis)?;
+    let agent = Agent::watching(&redis, &["--probe-mode=evicting-only"])?;
+    let load = redis.load(EVICTING_WITHOUT_PAUSE)?;
+    let mut said = Vec::new();
+    until_true("clients are stalled", || {
+        said.push(Said::ask(&redis)?);
+        Ok(agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])? >= STALLED)
+    })?;
+    drop(load);
+    Ok((redis, agent, said))
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
-    let stalled = Stalled::for_two_seconds()?;
-    let Stalled { redis, agent, .. } = &stalled;
+    let (redis, agent, all_said) = stalled_for_two_seconds()?;
     // Until then it works through what was unread when the load ended, however long it has no CPU.
     until_true("the server has closed the connections of the load", || Ok(redis.info("connected_clients")? <= 1.0))?;
     let scrape = until("the burst is over", || {
-        let scrape = agent.settled_reading(redis)?;
-        let is_over = is_in(&scrape, "not_saturated")? && !agent.bursts(redis)?.is_empty();
+        let scrape = agent.settled_reading(&redis)?;
+        let is_over = is_in(&scrape, "not_saturated")? && !agent.bursts(&redis)?.is_empty();
         Ok(is_over.then_some(scrape))
     })?;
     let evicting = [("kind", "evicting")];
@@ -117,7 +108,7 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     // A record that waits is kept when the agent ends.
     agent.end(Signal::TERM)?;
 
-    let record = record_of(agent, |_| true)?;
+    let record = record_of(&agent, |_| true)?;
     let moments = &record.moments;
     ensure!(moments.is_sorted_by(|moment, next| moment.unix_us() < next.unix_us()), "moments are not in order");
     match record.occasion {
@@ -129,10 +120,10 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     let within = moments.iter().filter(|moment| stall.contains(&moment.unix_us()));
     println!("{} moments, {} of them in {stall:?}", moments.len(), within.count());
     let mut compared = 0;
-    for said in &stalled.said {
+    for said in &all_said {
         compared += usize::from(said.compare(moments)?);
     }
-    println!("{compared} of {} answers are within the record", stalled.said.len());
+    println!("{compared} of {} answers are within the record", all_said.len());
     ensure!(compared > 0, "none could be compared");
 
     let last = moments.last().context("no moments")?;
@@ -187,9 +178,9 @@ fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Re
 #[test]
 #[ignore = "needs root and BPF"]
 fn the_record_of_a_server_that_is_killed_is_kept_at_once() -> anyhow::Result<()> {
-    let stalled = Stalled::for_two_seconds()?;
-    stalled.redis.kill()?;
-    let store = Store::at(stalled.agent.state());
+    let (redis, agent, _) = stalled_for_two_seconds()?;
+    redis.kill()?;
+    let store = Store::at(agent.state());
     let all = until("there are two records", || Ok(Some(store.list()?).filter(|all| all.len() == 2)))?;
     let mut occasions = Vec::new();
     for listed in all {

@@ -41,7 +41,7 @@ fn answering(container: &PodmanContainer) -> anyhow::Result<ContainedServer> {
 fn seen(agent: &Agent, server: ContainedServer) -> anyhow::Result<Scrape> {
     until("the server is seen", || {
         let scrape = agent.scrape()?;
-        Ok(scrape.server_info(server.pid()).is_some().then_some(scrape))
+        Ok(scrape.server_info(server.pid).is_some().then_some(scrape))
     })
 }
 
@@ -49,31 +49,34 @@ fn seen(agent: &Agent, server: ContainedServer) -> anyhow::Result<Scrape> {
 fn gone(agent: &Agent, servers: &[ContainedServer]) -> anyhow::Result<()> {
     until_true("the servers are gone", || {
         let scrape = agent.scrape()?;
-        Ok(!servers.iter().any(|server| scrape.server_info(server.pid()).is_some()))
+        Ok(!servers.iter().any(|server| scrape.server_info(server.pid).is_some()))
     })?;
     Ok(())
 }
 
 /// Returns a label of `evictscope_server_info`.
 fn label(scrape: &Scrape, server: ContainedServer, name: &str) -> anyhow::Result<String> {
-    Ok(scrape.server_info(server.pid()).context("the server is not seen")?.get(name).unwrap_or("").to_owned())
+    Ok(scrape.server_info(server.pid).context("the server is not seen")?.get(name).unwrap_or("").to_owned())
 }
 
-/// Fails if the agent does not say which container a server is in.
-fn is_named(scrape: &Scrape, server: ContainedServer, container: &PodmanContainer) -> anyhow::Result<()> {
-    let id = container.id();
-    for (name, expected) in [
-        ("container_id", id),
-        ("container_name", container.name()),
-        ("cgroup", &format!("/libpod_parent/libpod-{id}")),
-        ("pod_uid", ""),
-    ] {
-        let labelled = label(scrape, server, name)?;
-        ensure!(labelled == expected, "{name} {labelled}, not {expected}");
+/// Fails if the agent does not say which container each server is in.
+fn are_named(agent: &Agent, servers: &[ContainedServer], containers: &[PodmanContainer]) -> anyhow::Result<()> {
+    let scrape = agent.scrape()?;
+    for (server, container) in servers.iter().zip(containers) {
+        let id = container.id.as_str();
+        for (name, expected) in [
+            ("container_id", id),
+            ("container_name", container.name.as_str()),
+            ("cgroup", &format!("/libpod_parent/libpod-{id}")),
+            ("pod_uid", ""),
+        ] {
+            let labelled = label(&scrape, *server, name)?;
+            ensure!(labelled == expected, "{name} {labelled}, not {expected}");
+        }
+        let (port, labelled) = (podman::PORT.to_string(), label(&scrape, *server, "server")?);
+        let with_id = format!("{port}@{}", &id[..12]);
+        ensure!(labelled == port || labelled == with_id, "server {labelled}, not {with_id}");
     }
-    let (port, labelled) = (podman::PORT.to_string(), label(scrape, server, "server")?);
-    let with_id = format!("{port}@{}", &id[..12]);
-    ensure!(labelled == port || labelled == with_id, "server {labelled}, not {with_id}");
     Ok(())
 }
 
@@ -115,7 +118,7 @@ fn are_counted(agent: &Agent, servers: &[ContainedServer], keys: u32) -> anyhow:
 
 /// Ends the agent, and fails if it leaves a probe in a server.
 fn leaves_nothing(agent: Agent, servers: &[ContainedServer]) -> anyhow::Result<()> {
-    let codes = servers.iter().map(|server| Code::of(server.pid())).collect::<anyhow::Result<Vec<_>>>()?;
+    let codes = servers.iter().map(|server| Code::of(server.pid)).collect::<anyhow::Result<Vec<_>>>()?;
     for code in &codes {
         ensure!(!code.changed()?.is_empty(), "no breakpoint in a server");
     }
@@ -130,7 +133,7 @@ fn leaves_nothing(agent: Agent, servers: &[ContainedServer]) -> anyhow::Result<(
 }
 
 fn kill(server: ContainedServer) -> anyhow::Result<()> {
-    Ok(kill_process(Pid::from_raw(server.pid().cast_signed()).context("no process has number 0")?, Signal::KILL)?)
+    Ok(kill_process(Pid::from_raw(server.pid.cast_signed()).context("no process has number 0")?, Signal::KILL)?)
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn each_kind_of_container_is_seen_named_and_counted() -> anyhow::Result<()> {
     let deleted = podman.create(podman::GLIBC, &[])?;
     deleted.start()?;
     let server = answering(&deleted)?;
-    fs::remove_file(format!("/proc/{}/root{}", server.pid(), podman::GLIBC))?;
+    fs::remove_file(format!("/proc/{}/root{}", server.pid, podman::GLIBC))?;
     let agent = Agent::start(&ONLY)?;
     let scrape = seen(&agent, server)?;
     let file = label(&scrape, server, "file")?;
@@ -166,21 +169,18 @@ fn each_kind_of_container_is_seen_named_and_counted() -> anyhow::Result<()> {
         seen(&agent, server)?;
         for namespace in ["pid", "mnt", "net", "user"] {
             let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{namespace}"));
-            let is_own = of(&server.pid().to_string())? != of("self")?;
+            let is_own = of(&server.pid.to_string())? != of("self")?;
             let expected = namespace != "user" || options == OWN_USERS;
             ensure!(is_own == expected, "{case}: namespace {namespace}");
         }
-        let cgroups = fs::read_to_string(format!("/proc/{}/cgroup", server.pid()))?;
-        let v2 = format!("0::/libpod_parent/libpod-{}", container.id());
-        let others = cgroups.matches(container.id()).count() - cgroups.matches(&v2).count();
+        let cgroups = fs::read_to_string(format!("/proc/{}/cgroup", server.pid))?;
+        let v2 = format!("0::/libpod_parent/libpod-{}", container.id);
+        let others = cgroups.matches(&container.id).count() - cgroups.matches(&v2).count();
         ensure!(!is_v2 || others == 0, "{case}: {cgroups}");
         containers.push(container);
         servers.push(server);
     }
-    let scrape = agent.scrape()?;
-    for (container, server) in containers.iter().zip(&servers) {
-        is_named(&scrape, *server, container)?;
-    }
+    are_named(&agent, &servers, &containers)?;
     are_counted(&agent, &servers, KEYS)?;
 
     // Some end before the agent, and some after it.
@@ -207,15 +207,14 @@ fn a_container_that_restarts_in_a_loop_is_seen_each_time() -> anyhow::Result<()>
         kill(server)?;
         let restarted = || {
             let again = container.server().ok();
-            Ok(again.filter(|again| again.pid() != server.pid() && again.answers()))
+            Ok(again.filter(|again| again.pid != server.pid && again.answers()))
         };
         server = until("the container restarts", restarted)?;
     }
     seen(&agent, server)?;
     are_counted(&agent, &[server], KEYS)?;
-    let scrape = agent.scrape()?;
-    is_named(&scrape, server, &container)?;
-    let others = scrape.by_label("evictscope_server_info", "pid");
+    are_named(&agent, &[server], std::slice::from_ref(&container))?;
+    let others = agent.scrape()?.by_label("evictscope_server_info", "pid");
     ensure!(others.len() == 1, "{} servers are left", others.len());
     leaves_nothing(agent, &[server])
 }
@@ -231,10 +230,7 @@ fn thirty_containers_are_seen_at_once() -> anyhow::Result<()> {
     for server in &servers {
         seen(&agent, *server)?;
     }
-    let scrape = agent.scrape()?;
-    for (container, server) in containers.iter().zip(&servers) {
-        is_named(&scrape, *server, container)?;
-    }
+    are_named(&agent, &servers, &containers)?;
     are_counted(&agent, &servers, KEYS)?;
     leaves_nothing(agent, &servers)?;
 
@@ -245,7 +241,7 @@ fn thirty_containers_are_seen_at_once() -> anyhow::Result<()> {
     }
     let scrape = agent.scrape()?;
     for (container, server) in containers.iter().zip(&servers) {
-        let expected = format!("{}@{}", podman::PORT, &container.id()[..12]);
+        let expected = format!("{}@{}", podman::PORT, &container.id[..12]);
         let labelled = label(&scrape, *server, "server")?;
         ensure!(labelled == expected, "server {labelled}, not {expected}");
     }

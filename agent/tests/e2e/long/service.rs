@@ -84,23 +84,16 @@ impl Manager {
     }
 }
 
-/// An agent with the unit's privileges, and the manager that it reports to.
-struct Service {
-    agent: Agent,
-    manager: Manager,
-}
-
-impl Service {
-    fn start() -> anyhow::Result<Self> {
-        let manager = Manager::new()?;
-        let mut run = service::command(evictscope().get_program());
-        run.arg("run")
-            .env("NOTIFY_SOCKET", manager.directory.path().join("notify"))
-            .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
-        let agent = Agent::start_command(run, free_port()?, &[])?;
-        manager.wait_for("READY=1")?;
-        Ok(Self { agent, manager })
-    }
+/// Starts an agent with the unit's privileges. Returns it, and the manager that it reports to.
+fn service() -> anyhow::Result<(Agent, Manager)> {
+    let manager = Manager::new()?;
+    let mut run = service::command(evictscope().get_program());
+    run.arg("run")
+        .env("NOTIFY_SOCKET", manager.directory.path().join("notify"))
+        .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
+    let agent = Agent::start_command(run, free_port()?, &[])?;
+    manager.wait_for("READY=1")?;
+    Ok((agent, manager))
 }
 
 /// Starts a server of a user other than root and the agent's.
@@ -115,12 +108,11 @@ fn server_of(uid: u32) -> anyhow::Result<Redis> {
 fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow::Result<()> {
     let before = server_of(64_001)?;
     let begun = Instant::now();
-    let service = Service::start()?;
-    let is_seen = service.agent.scrape()?.server_info(before.pid()).is_some();
+    let (agent, _manager) = service()?;
+    let is_seen = agent.scrape()?.server_info(before.pid()).is_some();
     ensure!(is_seen || begun.elapsed() > READY_PATIENCE, "ready without its server");
-    service.agent.watches(&before)?;
+    agent.watches(&before)?;
     let later = server_of(64_002)?;
-    let agent = &service.agent;
     agent.watches(&later)?;
     for redis in [&before, &later] {
         redis.write_keys(200_000)?;
@@ -151,46 +143,46 @@ fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow
 #[ignore = "needs root and BPF"]
 fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     let _server = server_of(64_001)?;
-    let service = Service::start()?;
-    let signs = |time| service.manager.hear(time).iter().filter(|line| *line == "WATCHDOG=1").count();
+    let (agent, manager) = service()?;
+    let signs = |time| manager.hear(time).iter().filter(|line| *line == "WATCHDOG=1").count();
     for _ in 0..5 {
-        service.manager.wait_for("WATCHDOG=1")?;
+        manager.wait_for("WATCHDOG=1")?;
     }
 
     // The watcher alone is stopped. HTTP still answers, but no server is watched.
-    let watcher = StoppedThread::new(service.agent.thread("watcher")?)?;
-    until_true("the agent says that it hangs", || Ok(service.agent.get("/-/healthy").is_err()))?;
+    let watcher = StoppedThread::new(agent.thread("watcher")?)?;
+    until_true("the agent says that it hangs", || Ok(agent.get("/-/healthy").is_err()))?;
     // Earlier ones may still be unread.
     signs(WATCHDOG / 2);
     let hung = signs(2 * WATCHDOG);
-    service.agent.get("/metrics")?;
+    agent.get("/metrics")?;
     drop(watcher);
     ensure!(hung == 0, "{hung} signs of life though the watcher hangs");
-    service.manager.wait_for("WATCHDOG=1")?;
-    service.agent.get("/-/healthy")?;
+    manager.wait_for("WATCHDOG=1")?;
+    agent.get("/-/healthy")?;
 
-    service.agent.end_well()?;
-    service.manager.wait_for("STOPPING=1")
+    agent.end_well()?;
+    manager.wait_for("STOPPING=1")
 }
 
 /// The manager of a container, or a hung one, may read nothing; a process that tells it more then waits.
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_manager_that_does_not_listen_holds_up_nothing() -> anyhow::Result<()> {
-    let service = Service::start()?;
+    let (agent, manager) = service()?;
     let crowd = UnixDatagram::unbound()?;
     crowd.set_nonblocking(true)?;
-    let path = service.manager.directory.path().join("notify");
+    let path = manager.directory.path().join("notify");
     while crowd.send_to(b"STATUS=full", &path).is_ok() {}
-    let agent = Process::new(service.agent.pid().try_into()?)?;
+    let process = Process::new(agent.pid().try_into()?)?;
     until_true("a sign of life waits", || {
-        let mut waits = agent.tasks()?.filter_map(Result::ok).filter_map(|thread| {
-            std::fs::read_to_string(format!("/proc/{}/task/{}/wchan", agent.pid, thread.tid)).ok()
+        let mut waits = process.tasks()?.filter_map(Result::ok).filter_map(|thread| {
+            std::fs::read_to_string(format!("/proc/{}/task/{}/wchan", process.pid, thread.tid)).ok()
         });
         Ok(waits.any(|place| place.contains("unix_wait")))
     })?;
-    service.agent.get("/metrics")?;
-    service.agent.end_well()
+    agent.get("/metrics")?;
+    agent.end_well()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::Redis;
-use evictscope_testkit::wait::until;
+use evictscope_testkit::wait::until_true;
 
 const PING: &[u8] = b"PING\r\n";
 const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];
@@ -78,19 +78,16 @@ fn clients_that_give_up_do_not_wait() -> anyhow::Result<()> {
             let mut client = TcpStream::connect(("127.0.0.1", redis.port()))?;
             client.write_all(PING)?;
         }
-        until("they are counted", || {
+        until_true("they are counted", || {
             let scrape = agent.reading(&redis)?;
             let value = |name| scrape.sum(name, &[]);
             let [waiting, connected] = [value("evictscope_clients_waiting")?, value("evictscope_clients_connected")?];
             ensure!(waiting <= connected, "{waiting} of {connected} wait");
             let gave_up = value("evictscope_clients_gave_up_total")?;
             let unanswered = value("evictscope_unanswered_seconds")?;
-            Ok((gave_up == MANY as f64 && waiting == 1.0 && unanswered > 1.0).then_some(()))
+            Ok(gave_up == MANY as f64 && waiting == 1.0 && unanswered > 1.0)
         })?;
         sleeps.join().map_err(|_| anyhow::anyhow!("panicked"))?
     })?;
-    until("somebody is answered", || {
-        let unanswered = agent.reading(&redis)?.sum("evictscope_unanswered_seconds", &[])?;
-        Ok((unanswered == 0.0).then_some(()))
-    })
+    until_true("somebody is answered", || Ok(agent.reading(&redis)?.sum("evictscope_unanswered_seconds", &[])? == 0.0))
 }

@@ -125,7 +125,7 @@ pub fn build_info() -> MetricFamily {
 
 pub fn servers_unwatched(servers: &[UnwatchedServer]) -> MetricFamily {
     let count = |reason| servers.iter().filter(|server| server.reason == reason).count() as f64;
-    exported(&by(&catalogue::SERVERS_UNWATCHED, UnwatchedReason::ALL.map(|reason| (reason.label(), count(reason)))))
+    exported(&by(&catalogue::SERVERS_UNWATCHED, UnwatchedReason::ALL.map(|reason| (reason, count(reason)))))
 }
 
 /// Returns the families that say how servers ended. `ended` are the last ones.

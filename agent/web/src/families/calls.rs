@@ -12,8 +12,8 @@ use evictscope_model::{Member, catalogue};
 use evictscope_plan::{CycleEndPlan, Operand};
 use evictscope_telemetry::{BurstKind, Cycle, HistogramView, Phase};
 
-use super::family::{Family, Series, Unit, by, histogram, number, single};
-use crate::exported::ExportedServer;
+use super::family::{BYTES, Family, SECONDS, Series, by, histogram, number, single};
+use crate::exported::{ExportedServer, OF_KEYS};
 
 const RESULTS: [(&str, ResultKind); 4] = [
     ("ok", ResultKind::Ok),
@@ -55,7 +55,7 @@ fn counted(server: &ExportedServer) -> Vec<Kind<'_>> {
 
 impl<'a> Kind<'a> {
     fn durations(&self) -> Series<'a> {
-        Series::histogram(&[("kind", self.name)], self.durations, Unit::Seconds)
+        Series::histogram(&[("kind", self.name)], self.durations, SECONDS)
     }
 
     fn results(&self) -> impl Iterator<Item = Series<'static>> {
@@ -82,7 +82,7 @@ pub fn calls(server: &ExportedServer) -> Vec<Family<'_>> {
         single(&catalogue::EVICTION_CALL_LONGEST, evicting.map(|_| state.longest.longest().as_secs_f64())),
         single(&catalogue::EVICTION_CALL_CPU_WAIT, waited.map(|_| state.eviction().cpu_wait_ns as f64 / 1e9)),
         by(&catalogue::OBSERVED, counted.iter().map(|kind| (kind.name, kind.observed))),
-        histogram(&catalogue::MEM_TOFREE, notes(Variable::MemTofree).then(|| state.mem_tofree()), Unit::Bytes),
+        histogram(&catalogue::MEM_TOFREE, notes(Variable::MemTofree).then(|| state.mem_tofree()), BYTES),
     ]
 }
 
@@ -108,8 +108,8 @@ pub fn bursts(server: &ExportedServer) -> Vec<Family<'_>> {
     vec![
         by(&catalogue::BURSTS, finished.into_iter().flatten()),
         single(&catalogue::BURST_OPEN, cycle.map(|cycle| number(cycle.has_open_burst()))),
-        histogram(&catalogue::BURST_DURATION, totals.map(|totals| totals.duration.view()), Unit::Seconds),
-        histogram(&catalogue::RECLAIM_DURATION, with_memory.map(|totals| totals.reclaim.view()), Unit::Seconds),
+        histogram(&catalogue::BURST_DURATION, totals.map(|totals| totals.duration.view()), SECONDS),
+        histogram(&catalogue::RECLAIM_DURATION, with_memory.map(|totals| totals.reclaim.view()), SECONDS),
         single(&catalogue::BURST_CLIENT_BUFFER_GROWTH, with_buffers.map(|totals| totals.client_buffer_growth as f64)),
         single(&catalogue::BURST_RECLAIMED, with_memory.map(|totals| totals.reclaimed as f64)),
         single(&catalogue::LAST_BURST_START, last_start.map(|start| start.as_secs_f64())),
@@ -119,14 +119,14 @@ pub fn bursts(server: &ExportedServer) -> Vec<Family<'_>> {
 pub fn cycles(server: &ExportedServer) -> Vec<Family<'_>> {
     let durations = server.cycles().map(|(name, totals)| {
         let durations = HistogramView::of(bounds::CYCLE_NS, &totals.duration);
-        Series::histogram(&[("type", name)], durations, Unit::Seconds)
+        Series::histogram(&[("type", name)], durations, SECONDS)
     });
     vec![
         Family::new(&catalogue::EXPIRE_CYCLE_DURATION, durations),
-        by(&catalogue::EXPIRE_CYCLE_KEYS_SAMPLED, counted_cycles(server, SAMPLED, server.cycles_of_keys())),
-        by(&catalogue::EXPIRE_CYCLE_KEYS_EXPIRED, counted_cycles(server, EXPIRED, server.cycles_of_keys())),
-        by(&catalogue::EXPIRE_CYCLE_HASHES_SAMPLED, counted_cycles(server, SAMPLED, server.cycles_of_fields())),
-        by(&catalogue::EXPIRE_CYCLE_HASHES_EXPIRED, counted_cycles(server, EXPIRED, server.cycles_of_fields())),
+        by(&catalogue::EXPIRE_CYCLE_KEYS_SAMPLED, counted_cycles(server, SAMPLED, server.cycles().take(OF_KEYS))),
+        by(&catalogue::EXPIRE_CYCLE_KEYS_EXPIRED, counted_cycles(server, EXPIRED, server.cycles().take(OF_KEYS))),
+        by(&catalogue::EXPIRE_CYCLE_HASHES_SAMPLED, counted_cycles(server, SAMPLED, server.cycles().skip(OF_KEYS))),
+        by(&catalogue::EXPIRE_CYCLE_HASHES_EXPIRED, counted_cycles(server, EXPIRED, server.cycles().skip(OF_KEYS))),
     ]
 }
 

@@ -23,23 +23,20 @@ pub struct Series<'a> {
 
 enum Value<'a> {
     Number(f64),
-    Histogram(HistogramView<'a>, Unit),
+    /// And what its values are divided by: [`BYTES`] or [`SECONDS`].
+    Histogram(HistogramView<'a>, f64),
 }
 
-/// What the values of a histogram are divided by to get the exported unit.
-#[derive(Clone, Copy, Debug)]
-pub enum Unit {
-    Bytes,
-    /// From nanoseconds.
-    Seconds,
-}
+pub const BYTES: f64 = 1.0;
+/// From nanoseconds.
+pub const SECONDS: f64 = 1e9;
 
 /// Returns a family with no label but `server`; it has no series if the value is not known.
 pub fn single(metric: &MetricEntry, value: Option<f64>) -> Family<'static> {
     Family::new(metric, value.map(|number| Series::number(&[], number)))
 }
 
-pub fn histogram<'a>(metric: &MetricEntry, totals: Option<HistogramView<'a>>, unit: Unit) -> Family<'a> {
+pub fn histogram<'a>(metric: &MetricEntry, totals: Option<HistogramView<'a>>, unit: f64) -> Family<'a> {
     Family::new(metric, totals.map(|totals| Series::histogram(&[], totals, unit)))
 }
 
@@ -98,7 +95,7 @@ impl<'a> Series<'a> {
         Self::new(labels, Value::Number(number))
     }
 
-    pub fn histogram(labels: &[(&'static str, &str)], totals: HistogramView<'a>, unit: Unit) -> Self {
+    pub fn histogram(labels: &[(&'static str, &str)], totals: HistogramView<'a>, unit: f64) -> Self {
         Self::new(labels, Value::Histogram(totals, unit))
     }
 
@@ -129,11 +126,7 @@ impl<'a> Series<'a> {
     }
 }
 
-fn proto_histogram(totals: HistogramView<'_>, unit: Unit) -> Histogram {
-    let divisor = match unit {
-        Unit::Bytes => 1.0,
-        Unit::Seconds => 1e9,
-    };
+fn proto_histogram(totals: HistogramView<'_>, divisor: f64) -> Histogram {
     let buckets = totals.cumulative().map(|(bound, up_to)| {
         let mut bucket = Bucket::default();
         bucket.set_upper_bound(bound as f64 / divisor);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use evictscope_model::catalogue;
 use evictscope_telemetry::{Candidate, CostOrigin, Margins, MemoryPart};
 
-use super::family::{Family, Series, Unit, by, histogram, single};
+use super::family::{BYTES, Family, Series, by, histogram, single};
 use crate::exported::ExportedServer;
 
 pub fn client_buffers(server: &ExportedServer) -> Vec<Family<'_>> {
@@ -27,7 +27,7 @@ pub fn client_buffers(server: &ExportedServer) -> Vec<Family<'_>> {
         ]
     });
     vec![
-        histogram(&catalogue::CLIENT_BUFFERS_SAMPLE, samples, Unit::Bytes),
+        histogram(&catalogue::CLIENT_BUFFERS_SAMPLE, samples, BYTES),
         by(&catalogue::CLIENT_BUFFERS, classes.into_iter().flatten()),
         single(&catalogue::CLIENT_BUFFERS_PEAK, peak.map(|bytes| bytes as f64)),
     ]

@@ -29,13 +29,6 @@ fn the_text_of_made_up_servers() -> prometheus::Result<()> {
 }
 
 #[test]
-fn without_a_server_the_build_is_exported() {
-    let families = families(&[]);
-    let names: Vec<_> = families.iter().map(|family| family.name()).collect();
-    assert_eq!(names, ["evictscope_build_info"]);
-}
-
-#[test]
 fn a_server_with_everything_has_225_series_at_most() -> prometheus::Result<()> {
     let text = text_of([ExportedServer { overhead_ratio: Some(0.001), ..busy_server() }])?;
     let series = text.lines().filter(|line| line.contains("server=\""));
@@ -161,7 +154,6 @@ fn a_server_without_an_item_lacks_what_the_catalogue_says() {
     }
 }
 
-/// Returns the items that the alert about items not found names.
 fn alerted_items() -> BTreeSet<String> {
     let after = RULES.split("evictscope_not_found{item=~\"").nth(1);
     after.and_then(|after| after.split('"').next()).unwrap_or_default().split('|').map(str::to_owned).collect()

@@ -7,7 +7,7 @@ use evictscope_telemetry::{CallResult, LatencySecond, SlowCall};
 use maud::{Markup, html};
 
 use super::drawing::{Ink, Span, framed};
-use super::text::{grouped, head, or_unknown, precise_time_of_day, size, time_of_day};
+use super::text::{grouped, or_unknown, precise_time_of_day, size, table, time_of_day};
 
 /// The height of a bucket.
 const ROW: u32 = 7;
@@ -56,7 +56,7 @@ pub fn by_second(latencies: &[LatencySecond], span: Span) -> Markup {
         }
         details {
             summary { "The same as a table" }
-            div.scroll { (table(latencies)) }
+            (as_table(latencies))
         }
     }
 }
@@ -67,24 +67,18 @@ fn opacity(calls: u64, most: u64) -> String {
     format!("{:.2}", 0.15 + 0.85 * share)
 }
 
-fn table(latencies: &[LatencySecond]) -> Markup {
-    html! {
-        table {
-            caption { "Each value is the bound of the bucket that the call fell into: no call took longer." }
-            (head([
-                ("Second", false), ("Calls", true), ("Half of them", true), ("99 of 100", true), ("All of them", true)
-            ]))
-            tbody {
-                @for second in latencies {
-                    tr {
-                        td.time { (time_of_day(second.unix_s.saturating_mul(1_000_000))) }
-                        td.number { (grouped(calls(second))) }
-                        @for share in [0.5, 0.99, 1.0] { td.number { (within(second, share)) } }
-                    }
-                }
-            }
+fn as_table(latencies: &[LatencySecond]) -> Markup {
+    let caption = "Each value is the bound of the bucket that the call fell into: no call took longer.";
+    let columns =
+        [("Second", false), ("Calls", true), ("Half of them", true), ("99 of 100", true), ("All of them", true)];
+    let row = |second: &LatencySecond| {
+        html! {
+            td.time { (time_of_day(second.unix_s.saturating_mul(1_000_000))) }
+            td.number { (grouped(calls(second))) }
+            @for share in [0.5, 0.99, 1.0] { td.number { (within(second, share)) } }
         }
-    }
+    };
+    table(None, Some(caption), &columns, latencies.iter().map(row))
 }
 
 fn calls(second: &LatencySecond) -> u64 {
@@ -127,34 +121,28 @@ pub fn slowest(calls: &[SlowCall]) -> Markup {
     html! {
         @if !calls.is_empty() {
             h2 { "The slowest evicting calls" }
-            div.scroll { (table_of(first)) }
+            (table_of(first))
         }
         @if !rest.is_empty() {
             details {
                 summary { "The next " (rest.len()) }
-                div.scroll { (table_of(rest)) }
+                (table_of(rest))
             }
         }
     }
 }
 
 fn table_of(calls: &[SlowCall]) -> Markup {
-    html! {
-        table {
-            caption { "The slowest first." }
-            (head([("Ended", false), ("Took", true), ("Had to free", true), ("Ended because", false)]))
-            tbody {
-                @for call in calls {
-                    tr {
-                        td.time { (precise_time_of_day(call.unix_us)) }
-                        td.number { (seconds(call.duration_ns as f64 / 1e9)) }
-                        td.number { (or_unknown(call.goal, size)) }
-                        td { (result_name(call.result)) }
-                    }
-                }
-            }
+    let row = |call: &SlowCall| {
+        html! {
+            td.time { (precise_time_of_day(call.unix_us)) }
+            td.number { (seconds(call.duration_ns as f64 / 1e9)) }
+            td.number { (or_unknown(call.goal, size)) }
+            td { (result_name(call.result)) }
         }
-    }
+    };
+    let columns = [("Ended", false), ("Took", true), ("Had to free", true), ("Ended because", false)];
+    table(None, Some("The slowest first."), &columns, calls.iter().map(row))
 }
 
 #[cfg(test)]

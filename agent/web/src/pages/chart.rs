@@ -32,7 +32,6 @@ impl ChartSeries {
 
 /// What is drawn over the columns.
 pub enum Shapes {
-    /// A line for each.
     Lines(Vec<ChartSeries>),
     /// Areas, each on top of the one before.
     Areas(Vec<ChartSeries>),
@@ -92,7 +91,6 @@ impl Chart {
         (1.0 - (value - start) / (end - start)) * f64::from(HEIGHT)
     }
 
-    /// Draws the shapes, each column one wide.
     fn plotted(&self, columns: &Columns) -> Markup {
         html! {
             svg.plot width="100%" height=(HEIGHT) viewBox={ "0 0 " (columns.count()) " " (HEIGHT) }

@@ -10,7 +10,7 @@ use evictscope_records::{Record, RecordedPeers};
 use evictscope_telemetry::{MemoryParts, Moment, microseconds};
 use maud::{Markup, html};
 
-use super::text::{UNKNOWN, grouped, head, or_unknown, percent, precise_time_of_day, size};
+use super::text::{UNKNOWN, grouped, or_unknown, percent, precise_time_of_day, size, table};
 use crate::exported::ExportedServer;
 
 /// The time that is now, of what the main thread does.
@@ -51,18 +51,13 @@ fn between(moments: &[Moment], from_us: u64, to_us: u64) -> &[Moment] {
 pub fn of_server(server: &ExportedServer, moments: &[Moment]) -> Markup {
     let EvidenceAnswer { time, memory, .. } = answer(server, moments);
     let log = server.commands();
-    let (has_commands, others) = (log.is_some(), log.and_then(|log| log.others()));
+    let caption = "Shares of the main thread's time: then is the last 10 minutes, now the last 10 seconds.";
+    let of_memory = "Then is a minute ago, or when the server was found.";
     html! {
-        @if !time.is_empty() {
-            h2 id="time" { "Where the time went" }
-            (table("Shares of the main thread's time: then is the last 10 minutes, now the last 10 seconds.", ["Then", "Now"], &time, percent))
-            (about_time(has_commands, others))
-        }
+        (time_table(caption, ["Then", "Now"], &time, log.is_some(), log.and_then(|log| log.others())))
         @if let Some(now) = server.memory_parts() {
             h2 id="memory" { "Where the memory is" }
-            (most_grown(&memory))
-            (table("Then is a minute ago, or when the server was found.", ["Then", "Now"], &memory, bytes))
-            (about_memory(&a_minute_ago(moments).unwrap_or_default(), &now))
+            (memory_table(of_memory, ["Then", "Now"], &memory, &a_minute_ago(moments).unwrap_or_default(), &now))
         }
         (who_of_server(server))
     }
@@ -75,48 +70,44 @@ pub fn of_record(record: &Record, (from_us, to_us): (u64, u64)) -> Markup {
     let time = time_spent([between(moments, 0, from_us), between(moments, from_us, to_us)], spans);
     let mut parts = moments.iter().filter_map(|moment| moment.memory);
     html! {
-        @if !time.is_empty() {
-            h2 id="time" { "Where the time went" }
-            (table("Shares of the main thread's time.", ["In the minute before", "In it"], &time, percent))
-            (about_time(spans.is_some(), None))
-        }
+        (time_table("Shares of the main thread's time.", ["In the minute before", "In it"], &time, spans.is_some(), None))
         @if let Some(first) = parts.next() {
             @let highest = parts.fold(first, MemoryParts::highest);
-            @let memory = memory(Some(&first), &highest);
             h2 id="memory" { "Where the memory was" }
-            (most_grown(&memory))
-            (table("Each part by itself.", ["Before", "At most"], &memory, bytes))
-            (about_memory(&first, &highest))
+            (memory_table("Each part by itself.", ["Before", "At most"], &memory(Some(&first), &highest), &first, &highest))
         }
-        @if !record.peers.is_empty() { h2 id="who" { "Who" } }
-        @for RecordedPeers { unix_us, seen } in &record.peers { (look("Worst", *unix_us, seen)) }
-        @if !record.peers.is_empty() { (about_peers()) }
+        @if !record.peers.is_empty() {
+            h2 id="who" { "Who" }
+            @for RecordedPeers { unix_us, seen } in &record.peers { (look("Worst", *unix_us, seen)) }
+            p.note { (ABOUT_PEERS) }
+        }
     }
 }
 
-fn table(caption: &str, [then, now]: [&str; 2], rows: &[ThenAndNow], text: fn(f64) -> String) -> Markup {
-    html! {
-        div.scroll {
-            table.evidence {
-                caption { (caption) }
-                (head([("What", false), (then, true), (now, true)]))
-                tbody {
-                    @for ThenAndNow { name, then, now } in rows {
-                        tr {
-                            td.text { (capital(name)) }
-                            td.number { (or_unknown(*then, text)) }
-                            td.number { (or_unknown(*now, text)) }
-                        }
-                    }
-                }
-            }
+fn rows(caption: &str, [then, now]: [&str; 2], rows: &[ThenAndNow], text: fn(f64) -> String) -> Markup {
+    let row = |ThenAndNow { name, then, now }: &ThenAndNow| {
+        html! {
+            td.text { (capital(name)) }
+            @for value in [*then, *now] { td.number { (or_unknown(value, text)) } }
         }
-    }
+    };
+    table(Some("evidence"), Some(caption), &[("What", false), (then, true), (now, true)], rows.iter().map(row))
 }
 
 /// `others` is how many commands are not among those with counters.
-fn about_time(has_commands: bool, others: Option<u64>) -> Markup {
+fn time_table(
+    caption: &str,
+    headings: [&str; 2],
+    time: &[ThenAndNow],
+    has_commands: bool,
+    others: Option<u64>,
+) -> Markup {
+    if time.is_empty() {
+        return html! {};
+    }
     html! {
+        h2 id="time" { "Where the time went" }
+        (rows(caption, headings, time, percent))
         p.note {
             @if has_commands {
                 "Commands: by the server's own counters, which count one when it ends. The time of scripts and of EXEC \
@@ -130,16 +121,18 @@ fn about_time(has_commands: bool, others: Option<u64>) -> Markup {
     }
 }
 
-fn most_grown(memory: &[ThenAndNow]) -> Markup {
+fn memory_table(
+    caption: &str,
+    headings: [&str; 2],
+    memory: &[ThenAndNow],
+    then: &MemoryParts,
+    now: &MemoryParts,
+) -> Markup {
     html! {
         @if let Some((part, by)) = grew_most(memory) {
             p { "Most grew: " strong { (part.name) } ", by " (bytes(by)) "." }
         }
-    }
-}
-
-fn about_memory(then: &MemoryParts, now: &MemoryParts) -> Markup {
-    html! {
+        (rows(caption, headings, memory, bytes))
         p.note {
             "Keys and the rest are what no other part accounts for: values, functions, the tracking table, what is freed \
              lazily, and what only replies still hold. "
@@ -159,7 +152,6 @@ fn about_memory(then: &MemoryParts, now: &MemoryParts) -> Markup {
     }
 }
 
-/// Shows the peers of a server.
 fn who_of_server(server: &ExportedServer) -> Markup {
     let peers = &server.state.peers;
     let dated = |at: Duration| microseconds(server.since_1970 + at);
@@ -181,48 +173,38 @@ fn who_of_server(server: &ExportedServer) -> Markup {
         @if who(seen).is_empty() { p { "No request waits now, and every client reads its answers." } }
         @else { (look("Now", dated(now), seen)) }
         @for (at, seen) in &worst { (look("Worst of the last ten minutes", dated(*at), seen)) }
-        @if !who(seen).is_empty() || !worst.is_empty() { (about_peers()) }
+        @if !who(seen).is_empty() || !worst.is_empty() { p.note { (ABOUT_PEERS) } }
     }
 }
 
-fn about_peers() -> Markup {
-    html! {
-        p.note {
-            "These bytes are in the kernel. What the server holds for clients that do not read is in its client buffers."
-        }
-    }
-}
+const ABOUT_PEERS: &str =
+    "These bytes are in the kernel. What the server holds for clients that do not read is in its client buffers.";
 
-/// Shows what was seen at one look.
 fn look(what: &str, unix_us: u64, seen: &PeersSeen) -> Markup {
     html! {
         p { (what) ", at " (precise_time_of_day(unix_us)) ":" }
         ul { @for sentence in who(seen) { li { (capital(&sentence)) "." } } }
-        div.scroll {
-            table {
-                (head([
-                    ("Peer", false), ("Connections", true), ("Waiting requests", true), ("the first for", true),
-                    ("Not read by the server", true), ("Do not read", true), ("Answers not taken", true), ("for", true)
-                ]))
-                tbody { @for peer in seen.worst.iter().take(MOST).chain([&seen.all]) { (row(peer)) } }
-            }
-        }
+        (table(None, None, &[
+            ("Peer", false), ("Connections", true), ("Waiting requests", true), ("the first for", true),
+            ("Not read by the server", true), ("Do not read", true), ("Answers not taken", true), ("for", true)
+        ], seen.worst.iter().take(MOST).chain([&seen.all]).map(cells)))
     }
 }
 
-fn row(peer: &PeerCounts) -> Markup {
+fn cells(peer: &PeerCounts) -> Markup {
     let time = |count: u64, longest: f64| if count == 0 { "–".to_owned() } else { seconds(longest) };
+    let numbers = [
+        grouped(peer.connections),
+        grouped(peer.waiting),
+        time(peer.waiting, peer.longest_wait_seconds),
+        size(peer.unread_bytes),
+        grouped(peer.not_reading),
+        size(peer.untaken_bytes),
+        time(peer.untaken_bytes, peer.longest_untaken_seconds),
+    ];
     html! {
-        tr {
-            td { (peer.peer) @if peer.addresses > 1 { " (" (grouped(peer.addresses)) " addresses)" } }
-            td.number { (grouped(peer.connections)) }
-            td.number { (grouped(peer.waiting)) }
-            td.number { (time(peer.waiting, peer.longest_wait_seconds)) }
-            td.number { (size(peer.unread_bytes)) }
-            td.number { (grouped(peer.not_reading)) }
-            td.number { (size(peer.untaken_bytes)) }
-            td.number { (time(peer.untaken_bytes, peer.longest_untaken_seconds)) }
-        }
+        td { (peer.peer) @if peer.addresses > 1 { " (" (grouped(peer.addresses)) " addresses)" } }
+        @for number in numbers { td.number { (number) } }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use evictscope_records::{Listed, Occasion, Summary};
+use evictscope_records::text::capital;
+use evictscope_records::{Listed, Summary};
 use evictscope_telemetry::StallCause;
 use maud::{Markup, Render, html};
 
@@ -18,18 +19,6 @@ pub fn version(server: &ExportedServer) -> String {
     let identity = &server.plan.identity;
     let product = identity.product.unwrap_or("product not known");
     if let Some(version) = &identity.version { format!("{product} {version}") } else { product.to_owned() }
-}
-
-pub fn occasion(occasion: Occasion) -> &'static str {
-    match occasion {
-        Occasion::Burst => "Burst",
-        Occasion::Stall => "Stall",
-        Occasion::Call => "Slow eviction call",
-        Occasion::Refused => "Refused commands",
-        Occasion::Buffers => "Swollen client buffers",
-        Occasion::Ended => "End of the server",
-        Occasion::Asked => "Record that was asked for",
-    }
 }
 
 /// Returns a burst's kind, or how a server ended, in words.
@@ -59,7 +48,7 @@ pub fn records(records: Result<&[Listed], &str>, of_all: bool, most: usize) -> M
                  buffers."
             },
             Ok(records) => {
-                div.scroll { (table(&records[..records.len().min(most)], of_all)) }
+                (list(&records[..records.len().min(most)], of_all))
                 @if records.len() > most {
                     p {
                         (records.len() - most) " more: "
@@ -71,28 +60,14 @@ pub fn records(records: Result<&[Listed], &str>, of_all: bool, most: usize) -> M
     }
 }
 
-fn table(listed: &[Listed], with_server: bool) -> Markup {
-    html! {
-        table {
-            thead {
-                tr {
-                    th scope="col" { "Began" }
-                    @if with_server { th scope="col" { "Server" } }
-                    th scope="col" { "What" } th.number scope="col" { "Lasted" } th.number scope="col" { "Size" }
-                }
-            }
-            tbody {
-                @for listed in listed {
-                    tr {
-                        @match &listed.summary {
-                            Ok(summary) => (row(summary, listed.bytes, with_server)),
-                            Err(why) => (damaged(listed, why, with_server)),
-                        }
-                    }
-                }
-            }
-        }
-    }
+fn list(listed: &[Listed], with_server: bool) -> Markup {
+    let columns = [("Began", false), ("Server", false), ("What", false), ("Lasted", true), ("Size", true)];
+    let shown = columns.into_iter().filter(|(name, _)| with_server || *name != "Server");
+    let row = |listed: &Listed| match &listed.summary {
+        Ok(summary) => row(summary, listed.bytes, with_server),
+        Err(why) => damaged(listed, why, with_server),
+    };
+    text::table(None, None, &Vec::from_iter(shown), listed.iter().map(row))
 }
 
 fn row(summary: &Summary, bytes: u64, with_server: bool) -> Markup {
@@ -101,7 +76,7 @@ fn row(summary: &Summary, bytes: u64, with_server: bool) -> Markup {
         td.time { a href=(text::record_link(&summary.id)) { (date_and_time(summary.began_us)) } }
         @if with_server { td.text { a href=(text::server_link(&summary.server)) { (summary.server) } } }
         td {
-            (occasion(summary.occasion))
+            (capital(&summary.occasion.to_string()))
             @if let Some(name) = &summary.kind { ", " (kind(name)) }
         }
         td.number { (duration(lasted)) }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use evictscope_records::profile::format::{Drawing, flame_graph};
+use evictscope_records::profile::format::flame_graph;
 use evictscope_records::profile::{Activity, Profile};
 use maud::{Markup, html};
 
-use super::text::{duration, grouped, head, percent};
+use super::text::{duration, grouped, percent, table};
 
 const MOST: usize = 20;
 
@@ -38,7 +38,7 @@ pub fn of(profile: &Profile) -> Markup {
             (flames(profile, "Flame graph: in evicting calls", |ran| ran == Activity::EvictionCall))
             (flames(profile, "Flame graph: outside of evicting calls", |ran| ran != Activity::EvictionCall))
             h3 { "The functions that ran most" }
-            div.scroll { (table(profile)) }
+            (hottest_table(profile))
         }
     }
 }
@@ -47,10 +47,8 @@ pub fn of(profile: &Profile) -> Markup {
 fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Markup {
     let mut part = profile.clone();
     part.stacks.retain(|stack| is_drawn(stack.activity));
-    let drawing = Drawing { which: None, title, is_file: false };
-    let drawn = flame_graph(&part, &drawing);
     html! {
-        @if let Some(drawn) = drawn.transpose() {
+        @if let Some(drawn) = flame_graph(&part, None).transpose() {
             figure {
                 figcaption {
                     strong { (title) }
@@ -68,79 +66,52 @@ fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Mar
     }
 }
 
-/// How often a function was found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Found {
-    /// In samples of evicting calls.
-    in_evictions: u64,
-    /// In other samples.
-    outside: u64,
-    /// As the function that ran, not as one of its callers.
-    running: u64,
-}
+/// The columns after the names of functions.
+const COLUMNS: [&str; 3] = ["It ran itself", "On the stack, in evictions", "On the stack, outside"];
 
-/// Returns the functions that ran most often, with how often each was found.
-fn hottest(profile: &Profile) -> Vec<(&str, Found)> {
-    let mut all = vec![Found::default(); profile.functions.len()];
+/// Returns the functions that ran most often, with how many samples each has in each of the [`COLUMNS`].
+fn hottest(profile: &Profile) -> Vec<(&str, [u64; COLUMNS.len()])> {
+    let mut all = vec![[0_u64; COLUMNS.len()]; profile.functions.len()];
+    let mut add = |frame: u32, column: usize, samples| {
+        if let Some(found) = all.get_mut(frame as usize) {
+            found[column] = found[column].saturating_add(samples);
+        }
+    };
     for stack in &profile.stacks {
+        let column = if stack.activity == Activity::EvictionCall { 1 } else { 2 };
         // A recursive function counts once.
-        let frames: BTreeSet<_> = stack.frames.iter().copied().collect();
-        for frame in frames {
-            let Some(found) = all.get_mut(frame as usize) else { continue };
-            let count = match stack.activity {
-                Activity::EvictionCall => &mut found.in_evictions,
-                Activity::ExpireCycle | Activity::Other => &mut found.outside,
-            };
-            *count = count.saturating_add(stack.samples);
-        }
-        let running = stack.frames.last().and_then(|frame| all.get_mut(*frame as usize));
-        if let Some(found) = running {
-            found.running = found.running.saturating_add(stack.samples);
-        }
+        BTreeSet::from_iter(&stack.frames).into_iter().for_each(|frame| add(*frame, column, stack.samples));
+        stack.frames.last().into_iter().for_each(|frame| add(*frame, 0, stack.samples));
     }
     let mut named: Vec<_> = profile.functions.iter().map(String::as_str).zip(all).collect();
     // By where the time went, not on whose behalf: `main` is in every stack.
-    named.sort_by_key(|(name, found)| (std::cmp::Reverse(found.running), *name));
+    named.sort_by_key(|(name, [running, ..])| (std::cmp::Reverse(*running), *name));
     named.truncate(MOST);
-    named.retain(|(_, found)| found.running > 0);
+    named.retain(|(_, [running, ..])| *running > 0);
     named
 }
 
-fn table(profile: &Profile) -> Markup {
+fn hottest_table(profile: &Profile) -> Markup {
     let all = profile.samples() as f64;
-    let share = |samples: u64| percent(samples as f64 / all);
-    html! {
-        table {
-            caption { "Shares of all samples." }
-            (head([
-                ("Function", false), ("It ran itself", true), ("On the stack, in evictions", true),
-                ("On the stack, outside", true)
-            ]))
-            tbody {
-                @for (name, found) in hottest(profile) {
-                    tr {
-                        td.text { code { (name) } }
-                        td.number { (share(found.running)) }
-                        td.number { (share(found.in_evictions)) }
-                        td.number { (share(found.outside)) }
-                    }
-                }
-            }
+    let row = |(name, found): (&str, [u64; COLUMNS.len()])| {
+        html! {
+            td.text { code { (name) } }
+            @for samples in found { td.number { (percent(samples as f64 / all)) } }
         }
-    }
+    };
+    let columns = Vec::from_iter([("Function", false)].into_iter().chain(COLUMNS.map(|name| (name, true))));
+    table(None, Some("Shares of all samples."), &columns, hottest(profile).into_iter().map(row))
 }
 
 #[cfg(test)]
 mod tests {
     use evictscope_records::fixture::burst_record;
 
-    use super::{Found, hottest};
+    use super::hottest;
 
     #[test]
     fn functions_are_listed_by_the_time_that_they_ran() {
         let profile = burst_record().profile.unwrap_or_default();
-        let found = |in_evictions, outside, running| Found { in_evictions, outside, running };
-        let expected = [("dbGenericDelete", found(270, 0, 270)), ("mgetCommand", found(0, 180, 180))];
-        assert_eq!(hottest(&profile), expected);
+        assert_eq!(hottest(&profile), [("dbGenericDelete", [270, 270, 0]), ("mgetCommand", [180, 0, 180])]);
     }
 }

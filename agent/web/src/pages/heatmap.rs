@@ -12,7 +12,6 @@ use maud::{Markup, PreEscaped, html};
 
 use super::drawing::{Ink, Span, anchor, framed, ticks};
 
-/// Rows in a second.
 const ROWS: u64 = 1_000_000_000 / BIN_NS;
 /// The number of colours; neighbours of the same colour become one rectangle.
 const LEVELS: u32 = 10;
@@ -24,7 +23,6 @@ pub(super) const STYLE: &str = ":root{background:#fff;color-scheme:light dark}te
 struct Panel {
     title: &'static str,
     colour: &'static str,
-    /// Returns what it shows for a bin.
     nanoseconds: fn(TimeBin) -> u32,
 }
 

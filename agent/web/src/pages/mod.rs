@@ -30,7 +30,7 @@ use evictscope_records::explain::explain;
 
 pub use frame::CONTENT_SECURITY_POLICY;
 use frame::Place;
-pub use overview::{Overview, overview};
+pub use overview::overview;
 pub use server::{ServerView, server};
 
 /// Returns the page of a record. As a file of its own (`evictscope report`) it has no links to the agent.

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 
 use super::felt::{self, Felt};
 use super::frame::{Place, page};
-use super::text::{UNKNOWN, grouped, head, or_unknown, size};
+use super::text::{UNKNOWN, grouped, or_unknown, size};
 use super::{facts, text};
 use crate::exported::ExportedServer;
 use crate::version;
@@ -17,37 +17,34 @@ use crate::version;
 /// The most records on the page; all of them are at `/api/v1/records`.
 const RECORDS: usize = 25;
 
-/// What the page shows.
-pub struct Overview<'a> {
-    /// The servers that are watched; `None` until the first scan is done.
-    pub servers: Option<&'a [Arc<ExportedServer>]>,
-    /// The servers that run here and are not watched.
-    pub unwatched: &'a [UnwatchedServer],
-    /// The records, the newest first, or why there are none.
-    pub records: Result<&'a [Listed], &'a str>,
-}
-
-/// Returns the page. All text is escaped: names and paths come from processes that anybody may have started.
-pub fn overview(shown: &Overview<'_>, refresh: Option<u32>) -> String {
+/// Returns the page of the servers that are watched (`None` until the first scan is done), those that are not, and the
+/// records, the newest first, or why there are none. All text is escaped: names and paths come from processes that
+/// anybody may have started.
+pub fn overview(
+    servers: Option<&[Arc<ExportedServer>]>,
+    unwatched: &[UnwatchedServer],
+    records: Result<&[Listed], &str>,
+    refresh: Option<u32>,
+) -> String {
     let body = html! {
         h1 { "evictscope " (version::NUMBER) }
         p { "What clients of this host's Redis servers feel, and what evictions have to do with it." }
         h2 { "Servers" }
-        @match shown.servers {
+        @match servers {
             None => p { "Looking for servers. Reload this page in a moment." },
             Some([]) => p { "No server is watched at present." },
-            Some(servers) => (table(servers)),
+            Some(servers) => (watched(servers)),
         }
-        @if !shown.unwatched.is_empty() {
+        @if !unwatched.is_empty() {
             h2 { "Not watched" }
             ul {
-                @for server in shown.unwatched {
+                @for server in unwatched {
                     li { (server.server) " (pid " (server.pid) "): " (server.why) }
                 }
             }
         }
         h2 { "Records" }
-        (facts::records(shown.records, true, RECORDS))
+        (facts::records(records, true, RECORDS))
         p.note {
             "The same for programs: " a href="/metrics" { "/metrics" } ", " a href="/api/v1/bursts" { "/api/v1/bursts" } ", "
             a href="/api/v1/records" { "/api/v1/records" } ", " a href="/-/healthy" { "/-/healthy" } ", "
@@ -57,18 +54,13 @@ pub fn overview(shown: &Overview<'_>, refresh: Option<u32>) -> String {
     page("Servers", Place::Agent { refresh }, &body)
 }
 
-fn table(servers: &[Arc<ExportedServer>]) -> Markup {
+fn watched(servers: &[Arc<ExportedServer>]) -> Markup {
     html! {
-        div.scroll {
-            table.servers {
-                (head([
-                    ("Server", false), ("Waited > 1 s", true), ("> 0.1\u{a0}s", true), ("Stalled", false),
-                    ("Longest wait", true), ("Commands refused", false), ("Waiting now", false), ("Phase", false),
-                    ("Evicted keys", true), ("Memory", false), ("Missing", false)
-                ]))
-                tbody { @for server in servers { (row(server)) } }
-            }
-        }
+        (text::table(Some("servers"), None, &[
+            ("Server", false), ("Waited > 1 s", true), ("> 0.1\u{a0}s", true), ("Stalled", false),
+            ("Longest wait", true), ("Commands refused", false), ("Waiting now", false), ("Phase", false),
+            ("Evicted keys", true), ("Memory", false), ("Missing", false)
+        ], servers.iter().map(|server| row(server))))
         p.note {
             "Stalled: in the last ten minutes, and in all where that is more. Longest wait: of the last five minutes. Requests that waited, stalls in \
              all and refused commands are counted since the agent found the server."
@@ -79,25 +71,18 @@ fn table(servers: &[Arc<ExportedServer>]) -> Markup {
 fn row(server: &ExportedServer) -> Markup {
     let evicted = server.members().get(Member::StatEvictedkeys);
     html! {
-        tr {
-            th scope="row" {
-                a href=(text::server_link(&server.label)) { (server.label) }
-                @if let Some(container) = &server.container_name {
-                    br; (container.name)
-                    @if let Some(pod) = &container.pod { " of " (pod.namespace) "/" (pod.name) }
-                }
+        th scope="row" {
+            a href=(text::server_link(&server.label)) { (server.label) }
+            @if let Some(container) = &server.container_name {
+                br; (container.name)
+                @if let Some(pod) = &container.pod { " of " (pod.namespace) "/" (pod.name) }
             }
-            (impact(server))
-            td {
-                @match server.cycle() {
-                    Some(cycle) => (cycle.phases.phase),
-                    None => (UNKNOWN),
-                }
-            }
-            td.number { (or_unknown(evicted, grouped)) }
-            td { (memory(server)) }
-            td { (missing(server)) }
         }
+        (impact(server))
+        td { (or_unknown(server.cycle(), |cycle| cycle.phases.phase.to_string())) }
+        td.number { (or_unknown(evicted, grouped)) }
+        td { (memory(server)) }
+        td { (missing(server)) }
     }
 }
 

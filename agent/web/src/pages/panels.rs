@@ -39,6 +39,7 @@ pub fn all(moments: &[Moment], columns: &Columns) -> Markup {
         main_thread(columns),
     ];
     html! {
+        p.note { "Each column is " (seconds(columns.width_us() / 1e6)) ". The tinted time is that of evictions." }
         (strips::stalls(moments, columns.span))
         (strips::phases(columns))
         @for chart in charts { (chart.figure(columns)) }
@@ -158,8 +159,4 @@ fn main_thread(columns: &Columns) -> Chart {
         label: percent,
         unit: 0.01,
     }
-}
-
-pub fn resolution(columns: &Columns) -> String {
-    format!("Each column is {}.", seconds(columns.width_us() / 1e6))
 }

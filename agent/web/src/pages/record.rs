@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evictscope_records::explain::{Explanation, Proof, Remedy};
-use evictscope_records::text::seconds;
+use evictscope_records::text::{capital, seconds};
 use evictscope_records::{Occasion, Record};
 use evictscope_telemetry::{Burst, Timeline};
 use maud::{Markup, html};
@@ -15,7 +15,6 @@ use super::frame::{Place, page};
 use super::text::{date_and_time, duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size};
 use super::{calls, evidence, functions, heatmap, panels, text};
 
-/// Returns the page of a record, with its explanation.
 pub fn record(record: &Record, explanation: &Explanation, place: Place) -> String {
     let title = title(record);
     let body = html! {
@@ -63,7 +62,7 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
 }
 
 fn title(record: &Record) -> String {
-    let what = facts::occasion(record.occasion);
+    let what = capital(&record.occasion.to_string());
     let when = date_and_time(record.began_us);
     format!("{what} on server {}, {when} UTC", record.server.label)
 }
@@ -114,14 +113,12 @@ fn charts(record: &Record) -> Markup {
     }
     html! {
         h2 { "Before, during and after it" }
-        p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
         (panels::all(&record.moments, &columns))
         (calls::by_second(&record.latencies, span))
         @if record.moments.len() > 1 { (heatmap::figures(&Timeline::of(&record.moments), span)) }
     }
 }
 
-/// Lists what the record lacks, and why.
 fn missing(record: &Record) -> Markup {
     let no_burst = match record.occasion {
         Occasion::Burst => None,
@@ -168,7 +165,6 @@ fn times(record: &Record) -> (u64, u64) {
     span.map_or((record.began_us, record.ended_us), |span| (span.from_us, span.to_us))
 }
 
-/// Returns the longest wait of a request between two times.
 fn longest_wait(record: &Record, from_us: u64, to_us: u64) -> Option<Duration> {
     let within = from_us..=to_us;
     let moments = record.moments.iter();
@@ -208,7 +204,6 @@ fn of_burst(burst: &Burst, longest_wait: Option<Duration>) -> Markup {
     }
 }
 
-/// Shows which server the record is about, and its configuration.
 pub fn about_server(record: &Record) -> Markup {
     let server = &record.server;
     let configuration = &record.configuration;

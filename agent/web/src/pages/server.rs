@@ -13,7 +13,7 @@ use super::columns::Columns;
 use super::drawing::Span;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
-use super::text::{UNKNOWN, date_and_time, duration, grouped, head, limit, or_unknown, percent, round, size};
+use super::text::{UNKNOWN, date_and_time, duration, grouped, limit, or_unknown, percent, round, size, table};
 use super::{evidence, felt, panels, text};
 use crate::exported::ExportedServer;
 
@@ -35,7 +35,6 @@ pub struct ServerView<'a> {
     pub records: Result<&'a [Listed], &'a str>,
 }
 
-/// Returns the page.
 pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
     let moments = (shown.server.zip(shown.timeline))
         .map_or_else(Vec::new, |(server, timeline)| timeline.moments(Duration::ZERO, Duration::MAX, server.since_1970));
@@ -147,10 +146,7 @@ fn last_minutes(moments: Option<&[Moment]>) -> Markup {
     };
     let from_us = known.to_us.saturating_sub(microseconds(MINUTES));
     let columns = Columns::of(moments, Span::new(known.from_us.max(from_us), known.to_us));
-    html! {
-        p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
-        (panels::all(moments, &columns))
-    }
+    panels::all(moments, &columns)
 }
 
 fn records(shown: &ServerView<'_>) -> Markup {
@@ -221,22 +217,15 @@ const MOST_BURSTS: usize = 50;
 
 pub fn bursts(server: &ExportedServer, records: &[Listed]) -> Markup {
     let bursts: Vec<_> = server.bursts().rev().collect();
+    let rows = bursts.iter().take(MOST_BURSTS);
+    let rows = rows.map(|(burst, record)| burst_row(burst, record.filter(|id| has(records, id))));
     html! {
         @if !bursts.is_empty() {
             h2 { "Its last bursts" }
-            div.scroll {
-                table {
-                    (head([
-                        ("Began", false), ("Lasted", true), ("Kind", false), ("Clients stalled for", true),
-                        ("Most waiting", true), ("Evicted keys", true), ("Client buffers grew", true)
-                    ]))
-                    tbody {
-                        @for (burst, record) in bursts.iter().take(MOST_BURSTS) {
-                            (burst_row(burst, record.filter(|id| has(records, id))))
-                        }
-                    }
-                }
-            }
+            (table(None, None, &[
+                ("Began", false), ("Lasted", true), ("Kind", false), ("Clients stalled for", true),
+                ("Most waiting", true), ("Evicted keys", true), ("Client buffers grew", true)
+            ], rows))
             @if bursts.len() > MOST_BURSTS {
                 p { (bursts.len() - MOST_BURSTS) " more: " a href=(text::query_link("/api/v1/bursts", &server.label)) { "all as JSON" } }
             }
@@ -247,20 +236,18 @@ pub fn bursts(server: &ExportedServer, records: &[Listed]) -> Markup {
 fn burst_row(burst: &Burst, record: Option<&RecordId>) -> Markup {
     let began = date_and_time(microseconds(burst.started));
     html! {
-        tr {
-            td.time {
-                @match record {
-                    Some(id) => a href=(text::record_link(id)) { (began) },
-                    None => (began),
-                }
+        td.time {
+            @match record {
+                Some(id) => a href=(text::record_link(id)) { (began) },
+                None => (began),
             }
-            td.number { (duration(burst.duration)) }
-            td { (facts::kind(&burst.kind().0.to_string())) }
-            td.number { (or_unknown(burst.stalled, duration)) }
-            td.number { (or_unknown(burst.clients_waiting_peak, grouped)) }
-            td.number { (or_unknown(burst.evicted_keys, grouped)) }
-            td.number { (or_unknown(burst.client_buffer_growth(), size)) }
         }
+        td.number { (duration(burst.duration)) }
+        td { (facts::kind(&burst.kind().0.to_string())) }
+        td.number { (or_unknown(burst.stalled, duration)) }
+        td.number { (or_unknown(burst.clients_waiting_peak, grouped)) }
+        td.number { (or_unknown(burst.evicted_keys, grouped)) }
+        td.number { (or_unknown(burst.client_buffer_growth(), size)) }
     }
 }
 

@@ -45,7 +45,6 @@ pub fn phases(columns: &Columns) -> Markup {
     }
 }
 
-/// The height of the row of a cause.
 const ROW: u32 = 20;
 /// Shapes are placed in this width. None is narrower than two of it, so that a short stall is visible.
 const WIDTH: f64 = 1_000.0;
@@ -112,7 +111,6 @@ pub fn stalls(moments: &[Moment], span: Span) -> Markup {
     }
 }
 
-/// Returns the part of a stall that is in the span.
 fn within(stall: StallTime, span: Span) -> Option<StallTime> {
     let (from_us, to_us) = (stall.from_us.max(span.from_us), stall.to_us.min(span.to_us));
     (from_us < to_us).then_some(StallTime { from_us, to_us, ..stall })

@@ -7,7 +7,7 @@ use evictscope_records::fixture::burst_record;
 use evictscope_records::{Listed, NoProfile, Occasion, Record, Summary};
 use evictscope_telemetry::{BrokenInvariant, Burst, ProbeMode, Snapshot, SocketLook, microseconds};
 
-use super::{Overview, ServerView, overview, record_page, server};
+use super::{ServerView, overview, record_page, server};
 use crate::ExportedServer;
 use crate::fixture::{before_a_burst, busy_server, new_server, partial_server, stalled_server, unwatched};
 
@@ -55,7 +55,7 @@ fn listed(server: &str, burst: Option<&Burst>) -> [Listed; 2] {
 fn the_overview_says_what_clients_felt_first() {
     let withdrawn = ExportedServer { withdrawn: Some(BrokenInvariant::Allocator), ..busy_server() };
     let servers = [calm_server(), stalled_server(), withdrawn, new_server(), partial_server()].map(Arc::new);
-    let page = |servers, records| overview(&Overview { servers, unwatched: &[unwatched()], records }, None);
+    let page = |servers, records| overview(servers, &[unwatched()], records, None);
     let records = listed("/run/<b>", None);
     must_say_the_same("overview", &page(Some(&servers), Ok(&records)));
     must_say_the_same("overview_before_the_first_scan", &page(None, Ok(&[])));

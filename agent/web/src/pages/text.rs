@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use evictscope_records::RecordId;
-use evictscope_records::text::seconds;
 pub use evictscope_records::text::{percent, round, size};
+use evictscope_records::text::{seconds, timestamp};
 use form_urlencoded::byte_serialize;
-use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 
 /// Shown for what is not known.
@@ -14,9 +13,7 @@ pub const UNKNOWN: &str = "not known";
 
 /// Returns a time since 1970, in UTC, as this format says.
 fn formatted(unix_us: u64, format: &str) -> String {
-    let since = SignedDuration::try_from(Duration::from_micros(unix_us)).ok();
-    let time = since.and_then(|since| Timestamp::from_duration(since).ok());
-    time.map_or_else(|| UNKNOWN.to_owned(), |time| time.strftime(format).to_string())
+    or_unknown(timestamp(unix_us), |time| time.strftime(format).to_string())
 }
 
 pub fn date_and_time(unix_us: u64) -> String {
@@ -92,14 +89,26 @@ fn escaped(text: &str) -> String {
     escaped.replace('+', "%20")
 }
 
-/// Returns the head of a table, with the names of its columns and whether each has numbers.
-pub fn head<const COLUMNS: usize>(columns: [(&str, bool); COLUMNS]) -> Markup {
+/// Returns a table that scrolls sideways where there is little room: with the names of its columns and whether each has
+/// numbers, and the cells of each row.
+pub fn table(
+    class: Option<&str>,
+    caption: Option<&str>,
+    columns: &[(&str, bool)],
+    rows: impl IntoIterator<Item = Markup>,
+) -> Markup {
     html! {
-        thead {
-            tr {
-                @for (name, has_numbers) in columns {
-                    @if has_numbers { th.number scope="col" { (name) } } @else { th scope="col" { (name) } }
+        div.scroll {
+            table class=[class] {
+                @if let Some(caption) = caption { caption { (caption) } }
+                thead {
+                    tr {
+                        @for (name, has_numbers) in columns {
+                            @if *has_numbers { th.number scope="col" { (name) } } @else { th scope="col" { (name) } }
+                        }
+                    }
                 }
+                tbody { @for row in rows { tr { (row) } } }
             }
         }
     }

@@ -9,12 +9,11 @@ use serde::Deserialize;
 
 use super::app::{App, Refusal, no_such_server};
 use super::records::{listed, make, read};
-use crate::pages::{self, Overview, ServerView};
+use crate::pages::{self, ServerView};
 
 /// A page is loaded again no more often than this, in seconds: drawing it takes CPU time.
 const FASTEST_REFRESH: u32 = 5;
 
-/// How to show a page.
 #[derive(Debug, Deserialize)]
 pub(super) struct Shown {
     /// After how many seconds it is loaded again.
@@ -31,12 +30,8 @@ pub(super) async fn overview(State(app): State<App>, Query(shown): Query<Shown>)
     app.aside(move |shared| {
         let (servers, unwatched) = (shared.servers(), shared.unwatched());
         let records = listed(shared);
-        let overview = Overview {
-            servers: servers.as_deref(),
-            unwatched: &unwatched.unwrap_or_default(),
-            records: records.as_deref().map_err(String::as_str),
-        };
-        Ok(Html(pages::overview(&overview, shown.refresh())))
+        let records = records.as_deref().map_err(String::as_str);
+        Ok(Html(pages::overview(servers.as_deref(), &unwatched.unwrap_or_default(), records, shown.refresh())))
     })
     .await
 }

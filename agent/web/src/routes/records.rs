@@ -59,7 +59,6 @@ pub(super) async fn make(app: &App, server: Option<String>) -> Result<RecordId, 
     app.ask(&server.label, RECORD, "record was written", Request::Record).await
 }
 
-/// Makes a record, and answers with its id.
 pub(super) async fn post(State(app): State<App>, Query(which): Query<Which>) -> Result<impl IntoResponse, Refusal> {
     let id = make(&app, which.server).await?;
     Ok((StatusCode::CREATED, [(header::LOCATION, format!("/api/v1/records/{id}"))], Json(RecordMade { id })))
@@ -92,7 +91,6 @@ const MOST_HZ: u32 = 99;
 /// How long it may take to begin, to unwind the last samples and to find their names.
 const EXTRA: Duration = Duration::from_secs(20);
 
-/// How to take it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Wanted {
     seconds: Option<u64>,

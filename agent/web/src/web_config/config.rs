@@ -251,7 +251,6 @@ fn about(file: &Path, what: &str) -> String {
     format!("{} {what}", file.display())
 }
 
-/// The whole file.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
@@ -288,7 +287,6 @@ pub enum ClientAuth {
     RequireAndVerifyClientCert,
 }
 
-/// The oldest version of TLS.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub enum MinVersion {
     #[default]
@@ -311,7 +309,6 @@ impl Spec {
 }
 
 impl TlsSpec {
-    /// Returns all files that it names.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         [&self.cert_file, &self.key_file].into_iter().chain(&self.client_ca_file).map(PathBuf::as_path)
     }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{io, thread};
 
 use bcrypt::HashParts;
+use parking_lot::Mutex;
 use ring::hmac;
 use ring::rand::SystemRandom;
 use tokio::sync::oneshot;
@@ -57,7 +57,7 @@ impl Users {
     pub async fn admit(&self, user: &str, password: &str) -> bool {
         let shown = format!("{user}\0{password}");
         let shown = hmac::sign(&self.key, shown.as_bytes()).as_ref().to_vec();
-        if self.accepted().contains(&shown) {
+        if self.accepted.lock().contains(&shown) {
             return true;
         }
         // An unknown user takes as long as a wrong password, so that nobody learns the users' names.
@@ -68,7 +68,7 @@ impl Users {
         let is_same = self.ask(question) && answered.await == Ok(true);
         let right = known.is_some() && is_same;
         if right {
-            let mut accepted = self.accepted();
+            let mut accepted = self.accepted.lock();
             if accepted.len() >= REMEMBERED {
                 accepted.clear();
             }
@@ -79,18 +79,12 @@ impl Users {
 
     /// Hands a question to the thread; returns whether there is a thread.
     fn ask(&self, question: Question) -> bool {
-        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut questions = self.questions.lock();
         if questions.is_none() {
             *questions =
                 start().inspect_err(|error| tracing::debug!("cannot start the thread for passwords: {error}")).ok();
         }
-        let questions = questions.as_ref();
-        questions.is_some_and(|questions| questions.send(question).is_ok())
-    }
-
-    fn accepted(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
-        // A set of whole entries, even if a writer panicked.
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
+        questions.as_ref().is_some_and(|questions| questions.send(question).is_ok())
     }
 }
 
@@ -114,10 +108,11 @@ fn start() -> io::Result<Sender<Question>> {
 mod tests {
     use std::collections::BTreeMap;
     use std::future::Future as _;
-    use std::sync::{Mutex, mpsc};
+    use std::sync::mpsc;
     use std::task::{Context, Poll, Waker};
 
     use anyhow::Context as _;
+    use parking_lot::Mutex;
 
     use super::Users;
 

@@ -1,12 +1,10 @@
 //! Finds what took the main thread's time while clients were stalled, if not evicting calls.
 
-use std::time::Duration;
+use evictscope_telemetry::StallCause;
 
-use evictscope_telemetry::{Moment, StallCause};
-
+use super::causes::{Finding, finding};
 use super::commands::Commands;
-use super::finding::{Finding, finding};
-use super::window::Window;
+use super::window::{Window, rate};
 use super::{CauseKind, WAITED};
 use crate::text::{count, seconds};
 
@@ -52,9 +50,9 @@ type Found = (CauseKind, String, Vec<String>);
 fn expired(window: &Window<'_>) -> Option<Found> {
     let keys = window.grown(|moment| moment.expired_keys);
     let keys = keys.filter(|keys| *keys >= LEAST_KEYS)?;
-    let rate = keys as f64 / window.seconds();
-    let before = window.has_calm().then(|| rate_of(window.calm)).flatten();
-    if before.is_some_and(|before| rate < AT_ONCE * before) {
+    let within = keys as f64 / window.seconds();
+    let before = rate(window.calm, |moment| moment.expired_keys).filter(|_| window.has_calm());
+    if before.is_some_and(|before| within < AT_ONCE * before) {
         return None;
     }
     let summary = format!(
@@ -69,14 +67,6 @@ fn expired(window: &Window<'_>) -> Option<Found> {
     Some((CauseKind::ExpiredTogether, summary, Vec::from_iter(before)))
 }
 
-fn rate_of(moments: &[Moment]) -> Option<f64> {
-    let (first, last) = (moments.first()?, moments.last()?);
-    let keys = last.expired_keys?.checked_sub(first.expired_keys?)?;
-    let length = Duration::from_micros(last.unix_us().checked_sub(first.unix_us())?);
-    (!length.is_zero()).then(|| keys as f64 / length.as_secs_f64())
-}
-
-/// Describes commands: which ones.
 fn commands(window: &Window<'_>) -> Found {
     let commands = Commands::of(window);
     let named = commands.named();
@@ -117,16 +107,13 @@ fn is_throttled(window: &Window<'_>) -> Option<bool> {
 
 /// Says why the main thread had no CPU, after a colon.
 pub fn who_had_it(window: &Window<'_>) -> String {
-    let throttled = window.throttled_us().filter(|us| *us > 0);
-    match (is_throttled(window), throttled) {
-        (Some(true), Some(us)) => {
-            format!("its CPU quota was used up for {}", seconds(us as f64 / 1e6))
-        }
-        (Some(false), None) => "something else ran there".to_owned(),
-        (Some(false), Some(us)) => {
-            format!("something else ran there, and its CPU quota was used up for {}", seconds(us as f64 / 1e6))
-        }
-        _ => "something else ran there, or its CPU quota was used up".to_owned(),
+    let (other, quota) = ("something else ran there", "its CPU quota was used up");
+    let time = window.throttled_us().filter(|us| *us > 0).map(|us| seconds(us as f64 / 1e6));
+    match (is_throttled(window), time) {
+        (Some(true), Some(time)) => format!("{quota} for {time}"),
+        (Some(false), None) => other.to_owned(),
+        (Some(false), Some(time)) => format!("{other}, and {quota} for {time}"),
+        _ => format!("{other}, or {quota}"),
     }
 }
 

@@ -7,36 +7,26 @@ use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, Writer};
 
 use super::folded::folded;
-use crate::profile::{Activity, Profile};
+use crate::profile::Profile;
 
-/// What to draw.
-#[derive(Clone, Debug)]
-pub struct Drawing<'a> {
-    /// Only the stacks in which this ran; all if it is `None`.
-    pub which: Option<Activity>,
-    /// What to write above it, if it is a file of its own.
-    pub title: &'a str,
-    /// Whether it is a file of its own: with a title and a background, and a script that zooms and searches. In a page
-    /// it has none of these, and no styles: browsers show it the same in light and dark, under any security policy.
-    pub is_file: bool,
-}
-
-/// Draws a profile as SVG. Returns `None` if it has no such stack. Fails if it cannot be drawn.
-pub fn flame_graph(profile: &Profile, drawing: &Drawing<'_>) -> io::Result<Option<String>> {
-    let folded = folded(profile, drawing.which);
+/// Draws a profile as SVG: with a title, as a file of its own, which has a background, and a script that zooms and
+/// searches. For a page it has none of these, and no styles: browsers show it the same in light and dark, under any
+/// security policy. Returns `None` if there is no stack. Fails if it cannot be drawn.
+pub fn flame_graph(profile: &Profile, title: Option<&str>) -> io::Result<Option<String>> {
+    let folded = folded(profile);
     if folded.is_empty() {
         return Ok(None);
     }
     let mut options = Options::default();
-    options.title = drawing.title.to_owned();
+    options.title = title.unwrap_or("Flame graph").to_owned();
     options.count_name = "samples".to_owned();
     // The same function always has the same colour.
     options.hash = true;
-    options.no_javascript = !drawing.is_file;
+    options.no_javascript = title.is_none();
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, folded.lines(), &mut svg)?;
     let svg = String::from_utf8(svg).map_err(io::Error::other)?;
-    if drawing.is_file { Ok(Some(svg)) } else { without_script(&svg).map(Some) }
+    if title.is_some() { Ok(Some(svg)) } else { without_script(&svg).map(Some) }
 }
 
 /// Elements that are left out with everything in them. Inferno's elements with an `id` other than `frames` belong to
@@ -98,38 +88,23 @@ fn kept(element: &BytesStart<'_>) -> io::Result<BytesStart<'static>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Drawing, flame_graph};
-    use crate::profile::{Activity, Profile, Stack};
-
-    fn profile(name: &str) -> Profile {
-        Profile {
-            functions: vec!["main".to_owned(), name.to_owned()],
-            stacks: vec![Stack {
-                frames: vec![0, 1],
-                activity: Activity::Other,
-                is_whole: true,
-                samples: 4,
-                at_ms: Vec::new(),
-            }],
-            ..Profile::default()
-        }
-    }
+    use super::flame_graph;
+    use crate::fixture::stack;
+    use crate::profile::Profile;
 
     #[test]
     fn a_page_gets_frames_alone_and_names_as_text() -> anyhow::Result<()> {
-        let mut drawing = Drawing { which: None, title: "</title><script>", is_file: false };
-        let hostile = "<script>alert(1)</script>\" onload=\"x";
-        let drawn = flame_graph(&profile(hostile), &drawing)?.unwrap_or_default();
+        let functions = ["main", "<script>alert(1)</script>\" onload=\"x"].map(str::to_owned).to_vec();
+        let profile = Profile { functions, stacks: vec![stack(&[0, 1], true, 4)], ..Profile::default() };
+        let drawn = flame_graph(&profile, None)?.unwrap_or_default();
         for absent in ["<script", "<style", "onload=\"", "<?xml", "<!", "url("] {
             assert!(!drawn.contains(absent), "{absent} in {drawn}");
         }
         assert!(drawn.starts_with("<svg") && drawn.ends_with("</svg>"), "{drawn}");
         assert!(drawn.contains("main (4 samples, 100.00%)"), "{drawn}");
-        drawing.is_file = true;
-        let file = flame_graph(&profile(hostile), &drawing)?.unwrap_or_default();
+        let file = flame_graph(&profile, Some("</title><script>"))?.unwrap_or_default();
         assert!(!file.contains("alert(1)</script>") && !file.contains("<title></title>"));
-        drawing.which = Some(Activity::EvictionCall);
-        assert!(flame_graph(&profile("x"), &drawing)?.is_none());
+        assert!(flame_graph(&Profile::default(), None)?.is_none());
         Ok(())
     }
 }

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::profile::{Activity, Profile, Stack};
+use crate::profile::{Profile, Stack};
 
 /// Begins a stack that was not unwound to the thread's start.
 pub const INCOMPLETE: &str = "[incomplete]";
 
 /// Returns a line for each different stack: the names of its functions, the outermost first, with `;` between them, and
-/// the number of samples. Lines are sorted. With an activity, only stacks in which it ran are included.
-pub fn folded(profile: &Profile, which: Option<Activity>) -> String {
-    let wanted = profile.stacks.iter().filter(|stack| which.is_none_or(|which| stack.activity == which));
+/// the number of samples. Lines are sorted.
+pub fn folded(profile: &Profile) -> String {
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    for stack in wanted {
+    for stack in &profile.stacks {
         let samples = lines.entry(line(profile, stack)).or_default();
         *samples = samples.saturating_add(stack.samples);
     }
@@ -37,29 +36,21 @@ fn safe(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::folded;
-    use crate::profile::{Activity, Profile, Stack};
+    use crate::fixture::stack;
+    use crate::profile::Profile;
 
     #[test]
     fn a_line_for_each_different_stack() {
-        let stack = |frames: &[u32], activity, is_whole, samples| Stack {
-            frames: frames.to_vec(),
-            activity,
-            is_whole,
-            samples,
-            at_ms: Vec::new(),
-        };
         let profile = Profile {
             functions: ["main", "performEvictions", "a;b\n", "unused"].map(str::to_owned).to_vec(),
             stacks: vec![
-                stack(&[0, 1], Activity::EvictionCall, true, 5),
-                stack(&[0, 2], Activity::Other, true, 3),
-                stack(&[2], Activity::Other, false, 1),
-                stack(&[2, 9], Activity::Other, false, 1),
+                stack(&[0, 1], true, 5),
+                stack(&[0, 2], true, 3),
+                stack(&[2], false, 1),
+                stack(&[2, 9], false, 1),
             ],
             ..Profile::default()
         };
-        assert_eq!(folded(&profile, None), "[incomplete];a_b_ 2\nmain;a_b_ 3\nmain;performEvictions 5\n");
-        assert_eq!(folded(&profile, Some(Activity::EvictionCall)), "main;performEvictions 5\n");
-        assert_eq!(folded(&profile, Some(Activity::ExpireCycle)), "");
+        assert_eq!(folded(&profile), "[incomplete];a_b_ 2\nmain;a_b_ 3\nmain;performEvictions 5\n");
     }
 }

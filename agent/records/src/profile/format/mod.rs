@@ -4,6 +4,6 @@ mod flame_graph;
 mod folded;
 mod pprof;
 
-pub use flame_graph::{Drawing, flame_graph};
+pub use flame_graph::flame_graph;
 pub use folded::folded;
 pub use pprof::pprof;

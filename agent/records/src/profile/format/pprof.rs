@@ -182,17 +182,11 @@ mod tests {
     use prost::Message as _;
 
     use super::{pprof, proto};
-    use crate::profile::{Activity, Profile, Stack};
+    use crate::fixture::stack;
+    use crate::profile::Profile;
 
     #[test]
     fn what_was_written_can_be_read() -> anyhow::Result<()> {
-        let stack = |frames: &[u32], is_whole, samples| Stack {
-            frames: frames.to_vec(),
-            activity: Activity::EvictionCall,
-            is_whole,
-            samples,
-            at_ms: Vec::new(),
-        };
         let profile = Profile {
             began_us: 7,
             length_us: 2_000_000,

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use super::rest::TICK;
 use crate::totals::RecentMaximum;
-use crate::{SocketLook, nanoseconds};
+use crate::{Owed, SocketLook, Unread, nanoseconds};
 
 /// Requests that waited for longer than these are counted: what a person notices, and what GitLab counted.
 pub const OVER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
@@ -299,24 +299,12 @@ impl Waits {
 
 /// Returns the requests that a look found: the socket, whether it is certain, and what is known of it.
 fn found(look: &SocketLook) -> impl Iterator<Item = (u64, bool, Request)> {
-    let unread = look.unread.iter().map(|socket| {
-        let request = Request {
-            read_to: socket.read_to,
-            answered_to: socket.answered_to,
-            came: socket.came,
-            ..Request::default()
-        };
-        (socket.socket, true, request)
+    let unread = look.unread.iter().map(|&Unread { socket, read_to, answered_to, came, .. }| {
+        (socket, true, Request { read_to, answered_to, came, ..Request::default() })
     });
-    let owed = look.owed.iter().map(|socket| {
-        let request = Request {
-            read_to: socket.read_to,
-            answered_to: socket.answered_to,
-            read: Some(look.at),
-            came: Some(socket.came),
-            ..Request::default()
-        };
-        (socket.socket, socket.is_certain, request)
+    let owed = look.owed.iter().map(|&Owed { socket, read_to, answered_to, came, is_certain }| {
+        let (read, came) = (Some(look.at), Some(came));
+        (socket, is_certain, Request { read_to, answered_to, read, came, ..Request::default() })
     });
     unread.chain(owed)
 }

@@ -7,6 +7,9 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
+const UNREAD: Unread = Unread { socket: 1, read_to: 7, answered_to: 0, bytes: 30, came: None };
+const OWED: Owed = Owed { socket: 1, read_to: 7, answered_to: 0, came: Duration::ZERO, is_certain: true };
+
 /// Takes in a look after readings at which the main thread was at rest. When it was busy is not known.
 fn take_in(waits: &mut Waits, look: &SocketLook, rests: &[Duration]) -> Vec<(Duration, Duration)> {
     let thread = ThreadSample { at: look.at, busy: None, rests };
@@ -26,27 +29,10 @@ fn look_at_both(
     owed: &[(u64, u32, u64)],
     rested: Option<u64>,
 ) {
-    let unread = unread.iter().map(|(socket, read_to, came)| Unread {
-        socket: *socket,
-        read_to: *read_to,
-        answered_to: 0,
-        bytes: 30,
-        came: came.map(ms),
-    });
-    let owed = owed.iter().map(|(socket, read_to, came)| Owed {
-        socket: *socket,
-        read_to: *read_to,
-        answered_to: 0,
-        came: ms(*came),
-        is_certain: true,
-    });
-    let look = SocketLook {
-        at: ms(at),
-        connected: 9,
-        unread: unread.collect(),
-        owed: owed.collect(),
-        ..SocketLook::default()
-    };
+    let unread = unread.iter().map(|&(socket, read_to, came)| Unread { socket, read_to, came: came.map(ms), ..UNREAD });
+    let owed = owed.iter().map(|&(socket, read_to, came)| Owed { socket, read_to, came: ms(came), ..OWED });
+    let (unread, owed) = (unread.collect(), owed.collect());
+    let look = SocketLook { at: ms(at), connected: 9, unread, owed, ..SocketLook::default() };
     take_in(waits, &look, &Vec::from_iter(rested.map(ms)));
 }
 
@@ -182,12 +168,8 @@ fn a_client_that_gave_up_does_not_wait() {
     look(&mut waits, 1_000, &[(1, 7, Some(990)), (2, 7, Some(990))]);
     for at in [1_200, 1_400] {
         // Ticks are counted back from each look, and may be off by one.
-        let gave_up = [1, 3].map(|socket| GaveUp {
-            socket,
-            answered_to: 0,
-            came: Some(ms(990 + at / 1_400 * 4)),
-            is_certain: true,
-        });
+        let came = Some(ms(990 + at / 1_400 * 4));
+        let gave_up = [1, 3].map(|socket| GaveUp { socket, answered_to: 0, came, is_certain: true });
         let look = SocketLook { at: ms(at), connected: 1, gave_up: gave_up.to_vec(), ..SocketLook::default() };
         take_in(&mut waits, &look, &[]);
         assert_eq!((waits.waiting(), waits.given_up), (0, 2));
@@ -274,13 +256,9 @@ fn the_next_request_of_a_client_is_another_one() {
         }
     }
     assert_eq!((waits.longest(), waits.over), (ms(1), [0, 0]));
-}
-
-#[test]
-fn what_came_before_the_main_thread_rested_waits_since_then_at_most() {
-    let mut waits = Waits::default();
-    look_at_both(&mut waits, 1_000, &[(1, 7, Some(200))], &[], Some(950));
-    assert_eq!(waits.oldest(), Some(ms(950)));
+    // What came before the main thread rested waits since then at most.
+    look_at_both(&mut waits, 4_000, &[(2, 7, Some(3_200))], &[], Some(3_950));
+    assert_eq!(waits.oldest(), Some(ms(3_950)));
 }
 
 /// A client sends its next request as soon as it has the answer to the one before, which the server has read

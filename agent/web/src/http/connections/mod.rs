@@ -55,7 +55,6 @@ const LONGEST_HEADER: usize = 16 << 10;
 /// How long to wait after the kernel failed to accept a connection.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Answers clients.
 pub struct Connections {
     web: Web,
     router: TowerToHyperService<Router>,
@@ -231,17 +230,14 @@ fn is_of_the_client(error: &io::Error) -> bool {
 /// How long nothing must go wrong until it is over.
 const CALM: Duration = Duration::from_secs(60);
 
-/// Something that may go wrong again and again.
+/// Something that may go wrong again and again: when it last did.
 #[derive(Debug, Default)]
-pub struct Trouble {
-    /// When it last went wrong.
-    last: Option<Instant>,
-}
+pub struct Trouble(Option<Instant>);
 
 impl Trouble {
     /// Notes that it has just gone wrong, and returns whether it had not for a minute.
     pub fn begins(&mut self) -> bool {
-        let last = self.last.replace(Instant::now());
+        let last = self.0.replace(Instant::now());
         last.is_none_or(|last| last.elapsed() > CALM)
     }
 }

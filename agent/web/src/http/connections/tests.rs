@@ -160,6 +160,6 @@ fn it_begins_once_and_again_after_a_minute_of_calm() {
     let mut trouble = Trouble::default();
     assert!(trouble.begins());
     assert!(!trouble.begins());
-    trouble.last = tokio::time::Instant::now().checked_sub(2 * CALM);
+    trouble.0 = tokio::time::Instant::now().checked_sub(2 * CALM);
     assert!(trouble.begins());
 }
