@@ -8,7 +8,7 @@ use std::time::Duration;
 use evictscope_telemetry::{Moment, SlowCall};
 
 use super::CauseKind;
-use super::causes::{Finding, finding};
+use super::finding::{Finding, finding};
 use super::window::Window;
 use crate::text::{count, keys_were, seconds, size};
 

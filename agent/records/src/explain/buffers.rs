@@ -4,7 +4,7 @@ use evictscope_telemetry::{Burst, BurstKind, ClientBuffers, MemoryPart, Moment};
 
 use super::CauseKind;
 use super::account::{Account, without_replicas};
-use super::causes::{Finding, explains, finding, share_of, time_limit};
+use super::finding::{Finding, explains, finding, share_of, time_limit};
 use super::growth::{Growth, growth_since_lowest};
 use super::parts::made_room;
 use super::window::Window;

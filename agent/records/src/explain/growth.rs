@@ -2,7 +2,6 @@
 
 use evictscope_telemetry::{MemoryPart, MemoryParts, Moment};
 
-use super::CauseKind;
 use super::window::Window;
 
 /// How it grew.
@@ -67,29 +66,39 @@ pub fn growth_since_lowest(window: &Window<'_>, part: impl Fn(&Moment) -> Option
     Some(Growth { from: lowest.unwrap_or(growth.from), ..growth })
 }
 
-type PartBytes = fn(&MemoryParts) -> Option<u64>;
+/// A part of memory that is neither keys nor buffers of clients and replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherPart {
+    Scripts,
+    ClusterLinks,
+    TrackingTable,
+}
 
-/// The parts of memory that are neither keys nor buffers of clients and replicas, each as the cause that it is if it
-/// grows, and its bytes.
-const OTHER_PARTS: [(CauseKind, PartBytes); 3] = [
-    (CauseKind::Scripts, |parts| parts.get(MemoryPart::Scripts)),
-    (CauseKind::ClusterLinks, |parts| parts.get(MemoryPart::ClusterLinks)),
-    (CauseKind::TrackingTable, MemoryParts::tracking_table),
-];
+impl OtherPart {
+    const ALL: [Self; 3] = [Self::Scripts, Self::ClusterLinks, Self::TrackingTable];
+
+    fn bytes(self, parts: &MemoryParts) -> Option<u64> {
+        match self {
+            Self::Scripts => parts.get(MemoryPart::Scripts),
+            Self::ClusterLinks => parts.get(MemoryPart::ClusterLinks),
+            Self::TrackingTable => parts.tracking_table(),
+        }
+    }
+}
 
 /// Returns what all of these take, bytes; `None` if no parts were read at this moment.
 pub fn bytes_of_parts(moment: &Moment) -> Option<u64> {
     let parts = moment.memory?;
-    Some(OTHER_PARTS.iter().filter_map(|(_, bytes)| bytes(&parts)).fold(0, u64::saturating_add))
+    Some(OtherPart::ALL.iter().filter_map(|part| part.bytes(&parts)).fold(0, u64::saturating_add))
 }
 
 /// Returns how each of them grew for more than a moment since the calm, if it did.
-pub fn grown_parts(window: &Window<'_>) -> Vec<(CauseKind, Growth)> {
-    let grown = OTHER_PARTS.into_iter().filter_map(|(kind, bytes)| {
-        let growth = growth_since_lowest(window, |moment| bytes(&moment.memory?))?;
-        (growth.is_lasting() && growth.bytes() > 0).then_some((kind, growth))
+pub fn grown_parts(window: &Window<'_>) -> Vec<(OtherPart, Growth)> {
+    let grown = OtherPart::ALL.into_iter().filter_map(|part| {
+        let growth = growth_since_lowest(window, |moment: &Moment| part.bytes(&moment.memory?))?;
+        growth.is_lasting().then_some((part, growth))
     });
-    grown.collect()
+    grown.filter(|(_, growth)| growth.bytes() > 0).collect()
 }
 
 /// A rise counts if it is this many times the scatter around the line: ten or more values in random order rise by as

@@ -13,6 +13,7 @@ mod buffers;
 mod causes;
 mod commands;
 mod expiry;
+mod finding;
 mod growth;
 mod happened;
 mod parts;

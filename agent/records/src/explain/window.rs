@@ -164,7 +164,6 @@ impl<'a> Window<'a> {
         microseconds(time(to)?).checked_sub(microseconds(time(from)?))
     }
 
-    /// Returns the share of that time in which evicting calls were observed.
     pub fn observed_share(&self) -> Option<f64> {
         let observed = self.grown_us(|moment| Some(moment.observed))?;
         let elapsed = self.grown_us(|moment| Some(moment.at))?;
@@ -181,7 +180,6 @@ impl<'a> Window<'a> {
         self.calm_length() >= LEAST_CALM
     }
 
-    /// Returns for how long the calm before is known.
     pub fn calm_length(&self) -> Duration {
         Duration::from_micros(self.calm_us())
     }
@@ -233,7 +231,6 @@ impl<'a> Window<'a> {
         self.record.slowest.iter().filter(move |call| span.contains(&call.unix_us))
     }
 
-    /// Returns whether the server made evicting calls, as far as is known.
     pub fn has_evicted(&self) -> bool {
         let calls = self.grown(|moment| Some(moment.evicting_calls));
         calls.is_some_and(|calls| calls > 0) || self.evicted_keys().is_some_and(|keys| keys > 0)

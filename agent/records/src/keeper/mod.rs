@@ -49,8 +49,8 @@ struct Queue {
     trouble: Option<String>,
 }
 
-/// What the thread has done, for metrics: how many records were written and could not be written, and how many are kept,
-/// with how many bytes.
+/// What the thread has done, for metrics: how many records were written and could not be written, and how many are
+/// kept, with how many bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the line above says what they are")]
 pub struct KeeperCounts {

@@ -103,7 +103,6 @@ fn within(second: &LatencySecond, share: f64) -> String {
     "–".to_owned()
 }
 
-/// How many are shown at first.
 const SHOWN: usize = 10;
 
 fn result_name(result: CallResult) -> &'static str {

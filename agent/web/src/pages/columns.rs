@@ -22,7 +22,6 @@ pub struct Columns {
     pub span: Span,
     /// The server's phase in each column; of several, the one that matters most.
     pub phases: Vec<Option<Phase>>,
-    /// The moments in each column.
     moments: Vec<Vec<Moment>>,
     /// Pairs of moments between which it is known what happened.
     intervals: Vec<[Moment; 2]>,

@@ -17,7 +17,6 @@ use super::text::{UNKNOWN, date_and_time, duration, grouped, limit, or_unknown, 
 use super::{evidence, felt, panels, text};
 use crate::exported::ExportedServer;
 
-/// How much of the last minutes is drawn.
 const MINUTES: Duration = Duration::from_secs(600);
 const MOST_RECORDS: usize = 50;
 

@@ -266,7 +266,6 @@ pub struct TlsSpec {
     pub cert_file: PathBuf,
     /// Its private key, PEM.
     pub key_file: PathBuf,
-    /// Whether clients have to show a certificate.
     #[serde(default)]
     pub client_auth_type: ClientAuth,
     /// The authorities of clients' certificates, PEM.

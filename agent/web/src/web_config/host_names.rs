@@ -10,7 +10,6 @@ use axum::http::header;
 use axum::http::uri::Authority;
 use rustix::system::uname;
 
-/// Names of the agent's host.
 pub struct HostNames(Vec<String>);
 
 impl HostNames {

@@ -2,8 +2,8 @@
 
 use evictscope_telemetry::StallCause;
 
-use super::causes::{Finding, finding};
 use super::commands::Commands;
+use super::finding::{Finding, finding};
 use super::window::{Window, rate};
 use super::{CauseKind, WAITED};
 use crate::text::{count, seconds};
