@@ -67,7 +67,7 @@ impl Probing {
         self.place(self.coverage(mode, true), reader)
     }
 
-    /// Returns what the probes cost, as [`Overhead::ratio`].
+    /// Returns what the probes cost, as a share of the main thread.
     pub fn overhead_ratio(&self) -> Option<f64> {
         self.overhead.last.map(|last| last.ratio)
     }
