@@ -162,8 +162,8 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// The worst looks of the last ten minutes: when each [`SPAN`] of them began, and its worst look of each kind. Clones
-/// share them.
+/// The worst looks of the last ten minutes: when each five seconds of them began, and the worst look of each kind in
+/// them. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct WorstPeers(Arc<VecDeque<(Duration, [Option<DatedLook>; 2])>>);
 
