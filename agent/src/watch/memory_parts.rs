@@ -111,6 +111,8 @@ pub struct MemorySource<'a> {
     pub members: &'a MemberValues,
     pub plan: &'a ProbePlan,
     pub load_bias: u64,
+    /// `None` if the version is not known.
+    pub layout: Option<&'static KeyspaceLayout>,
 }
 
 impl MemorySource<'_> {
@@ -210,7 +212,7 @@ impl MemorySource<'_> {
     /// Returns what `evalScriptsMemory()` would.
     fn scripts(&self) -> Option<u64> {
         let get = |member| self.members.get(member);
-        let layout = self.layout()?;
+        let layout = self.layout?;
         if let (Some(scripts), Some(bytes)) = (get(Member::LuaScripts), get(Member::LuaScriptsMem)) {
             let fifo = get(Member::ReplScriptcacheFifo)?;
             // Each has the name of a script, of 40 letters: 43 bytes.
@@ -229,14 +231,9 @@ impl MemorySource<'_> {
         bytes.checked_add(self.dict(scripts, script)?)?.checked_add(recent)
     }
 
-    /// Returns `None` if the version is not known.
-    fn layout(&self) -> Option<&'static KeyspaceLayout> {
-        KeyspaceLayout::of(&self.plan.identity).ok()
-    }
-
     /// Returns what a hash table takes whose entries take `value` bytes beside themselves.
     fn dict(&self, address: u64, value: u64) -> Option<u64> {
-        let dict = Dict::read(self.memory, self.layout()?.others(), address)?;
+        let dict = Dict::read(self.memory, self.layout?.others(), address)?;
         Some(dict.used() * (ENTRY + value) + dict.size() * POINTER)
     }
 

@@ -17,7 +17,7 @@ use super::lookout::{Lookout, MainThread};
 use super::memory_parts::{Activity, MemorySource, PartsReader};
 use super::refusals;
 use crate::clock::{monotonic, since_1970};
-use crate::keys::{Memory, Walk};
+use crate::keys::{KeyspaceLayout, Memory, Walk};
 
 /// The shortest time between two looks for the probes in the server's code.
 const CODE_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,6 +31,8 @@ pub struct ServerReader {
     memory: Arc<Words>,
     plan: Arc<ProbePlan>,
     load_bias: u64,
+    /// How its keys are laid out; `None` if its version is not known.
+    layout: Option<&'static KeyspaceLayout>,
     /// Which words belong to which member.
     members: Vec<(Member, Range<usize>)>,
     /// `None` if the kernel does not report its times.
@@ -72,6 +74,7 @@ impl ServerReader {
             memory: Arc::new(words),
             plan: plan.clone(),
             load_bias,
+            layout: KeyspaceLayout::of(&plan.identity).ok(),
             members,
             main_thread: MainThread::of(pid),
             refusals: (0, None),
@@ -151,8 +154,8 @@ impl ServerReader {
         } else {
             Activity::Usual
         };
-        let (plan, load_bias) = (&*self.plan, self.load_bias);
-        let source = members.as_ref().map(|members| MemorySource { memory: &memory, members, plan, load_bias });
+        let (plan, load_bias, layout) = (&*self.plan, self.load_bias, self.layout);
+        let source = members.as_ref().map(|members| MemorySource { memory: &memory, members, plan, load_bias, layout });
         let not_counted = source.as_ref().and_then(MemorySource::not_counted);
         let parts = source.as_ref().and_then(|source| self.parts.read(at, source, activity));
         let times = followed.map(|followed| followed.times);

@@ -189,13 +189,16 @@ impl Agent {
         Ok(list.bursts.into_iter().filter(|burst| names.contains(&burst.server)).collect())
     }
 
+    pub fn commands(&self, redis: &Redis) -> Result<CommandsAnswer> {
+        Ok(serde_json::from_str(&self.get(&format!("/api/v1/commands?server={}", redis.name()))?)?)
+    }
+
     /// Returns its counters of commands, once they are what the server says of them.
     pub fn same_counts_by_command(&self, redis: &Redis) -> Result<CountsByCommand> {
         let mut both = None;
         until("both say the same of all commands", || {
             let by_server = redis.counts_by_command()?;
-            let answer = self.get(&format!("/api/v1/commands?server={}", redis.name()))?;
-            let CommandsAnswer { commands, other_calls, .. } = serde_json::from_str(&answer)?;
+            let CommandsAnswer { commands, other_calls, .. } = self.commands(redis)?;
             let commands = commands.into_iter().filter(|of| of.command != "info");
             let by_agent: CountsByCommand = commands
                 .map(|of| (of.command, [of.calls, of.microseconds, of.rejected_calls, of.failed_calls]))

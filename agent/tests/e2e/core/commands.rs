@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use evictscope_model::answers::CommandsAnswer;
 use evictscope_records::Occasion;
 use evictscope_records::explain::explain;
 use evictscope_testkit::agent::Agent;
@@ -82,8 +81,7 @@ fn a_stall_names_the_commands_that_took_its_time() -> anyhow::Result<()> {
     }
     let after = redis.counts_by_command()?;
     until_true("it is known what all of them took", || {
-        let answer = agent.get(&format!("/api/v1/commands?server={}", redis.name()))?;
-        let answer: CommandsAnswer = serde_json::from_str(&answer)?;
+        let answer = agent.commands(&redis)?;
         let calls = |name| answer.commands.iter().find(|command| command.command == name).map(|command| command.calls);
         Ok(calls("mget") == Some(MGETS) && agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])? > 1.0)
     })?;

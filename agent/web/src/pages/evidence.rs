@@ -22,16 +22,21 @@ const MOST: usize = 20;
 
 /// Returns the evidence of a server, whose last ten minutes are these.
 pub(crate) fn answer(server: &ExportedServer, moments: &[Moment]) -> EvidenceAnswer {
-    let to_us = moments.last().map_or(0, Moment::unix_us);
-    let now = between(moments, to_us.saturating_sub(microseconds(NOW)), to_us);
-    let spans = server.commands().map(|log| log.between(Duration::ZERO, Duration::MAX, server.since_1970));
     let parts = server.memory_parts();
     EvidenceAnswer {
         server: server.label.clone(),
-        time: time_spent([moments, now], spans.as_deref()),
+        time: lately(server, moments),
         memory: parts.map_or_else(Vec::new, |now| memory(a_minute_ago(moments).as_ref(), &now)),
         who: server.state.peers.last().map(|(_, seen)| who(seen)).unwrap_or_default(),
     }
+}
+
+/// Returns where its time went, in all that time and now.
+fn lately(server: &ExportedServer, moments: &[Moment]) -> Vec<ThenAndNow> {
+    let to_us = moments.last().map_or(0, Moment::unix_us);
+    let now = between(moments, to_us.saturating_sub(microseconds(NOW)), to_us);
+    let spans = server.commands().map(|log| log.between(Duration::ZERO, Duration::MAX, server.since_1970));
+    time_spent([moments, now], spans.as_deref())
 }
 
 /// Returns what memory was made of a minute ago, or when that was first read.
@@ -49,7 +54,7 @@ fn between(moments: &[Moment], from_us: u64, to_us: u64) -> &[Moment] {
 
 /// Shows where the time and the memory of a server went in its last ten minutes, and who its clients are.
 pub fn of_server(server: &ExportedServer, moments: &[Moment]) -> Markup {
-    let EvidenceAnswer { time, memory, .. } = answer(server, moments);
+    let (time, then) = (lately(server, moments), a_minute_ago(moments));
     let log = server.commands();
     let caption = "Shares of the main thread's time: then is the last 10 minutes, now the last 10 seconds.";
     let of_memory = "Then is a minute ago, or when the server was found.";
@@ -57,7 +62,8 @@ pub fn of_server(server: &ExportedServer, moments: &[Moment]) -> Markup {
         (time_table(caption, ["Then", "Now"], &time, log.is_some(), log.and_then(|log| log.others())))
         @if let Some(now) = server.memory_parts() {
             h2 id="memory" { "Where the memory is" }
-            (memory_table(of_memory, ["Then", "Now"], &memory, &a_minute_ago(moments).unwrap_or_default(), &now))
+            @let rows = memory(then.as_ref(), &now);
+            (memory_table(of_memory, ["Then", "Now"], &rows, &then.unwrap_or_default(), &now))
         }
         (who_of_server(server))
     }
