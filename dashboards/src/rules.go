@@ -50,7 +50,7 @@ func generateRules(directory string) error {
 		return err
 	}
 	templates, err := template.New("").Delims("<<", ">>").Option("missingkey=error").
-		Funcs(template.FuncMap{"comment": comment, "podLabels": podLabels, "ofServer": ofServer, "stalledBy": stalledBy, "slept": slept}).
+		Funcs(template.FuncMap{"comment": comment, "podLabels": podLabels, "ofServer": ofServer, "stalledBy": stalledBy, "slept": slept, "lowered": lowered}).
 		ParseFS(ruleTemplates, "rules/*.yaml")
 	if err != nil {
 		return err
@@ -112,6 +112,12 @@ func stalledBy(function, causes, time string) string {
 func slept() string {
 	cpu := `evictscope_main_thread_cpu_seconds_total{job=%q,instance=%q,server=%q,activity="eviction"}`
 	return "printf `600 * sum(rate(" + cpu + "[5m])) < clamp_max(vector(%f), 300)` $labels.job $labels.instance $labels.server $value"
+}
+
+// lowered returns a query that has a result if the limit of the server of the alert was lowered, or set where there was none.
+func lowered() string {
+	limit := `evictscope_maxmemory_bytes{job=%[1]q,instance=%[2]q,server=%[3]q}`
+	return "printf `resets(" + limit + "[10m]) > 0 or (" + limit + " > 0 unless min_over_time(" + limit + "[10m]) > 0)` $labels.job $labels.instance $labels.server"
 }
 
 // podLabels returns the two labels of an alert that name its server's pod, as lines in YAML.

@@ -49,6 +49,16 @@ members! {
     // Before Valkey 8.1, `hz` is something else: what the server derives from `config_hz`.
     ConfigHz: directive("config_hz", "hz").newer("hz", None).int(),
 
+    // What decides why evictions take long, and what helps.
+    LazyfreeLazyEviction: directive("lazyfree_lazy_eviction", "lazyfree-lazy-eviction").int(),
+    LazyfreeLazyUserDel: directive("lazyfree_lazy_user_del", "lazyfree-lazy-user-del").int(),
+    LazyfreeLazyUserFlush: directive("lazyfree_lazy_user_flush", "lazyfree-lazy-user-flush").int().in_some(),
+    MaxmemorySamples: directive("maxmemory_samples", "maxmemory-samples").int(),
+    MaxmemoryEvictionTenacity: directive("maxmemory_eviction_tenacity", "maxmemory-eviction-tenacity").int().in_some(),
+    MaxmemoryClients: directive("maxmemory_clients", "maxmemory-clients").in_some(),
+    TrackingTableMaxKeys: directive("tracking_table_max_keys", "tracking-table-max-keys"),
+    Dbnum: directive("dbnum", "databases").int(),
+
     // What decides whether the limit applies, and how much of the memory counts: `freeMemoryGetNotCountedMemory()`.
     // Redis 7.0 has one buffer for all replicas; before, each has its own, and so has the process that rewrites the
     // AOF.

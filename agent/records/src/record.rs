@@ -151,6 +151,8 @@ pub enum Occasion {
     Refused,
     /// Client buffers took much of `maxmemory`.
     Buffers,
+    /// A tenth of all keys, or more, were lost in a minute: evicted, expired by a promotion, or removed at once.
+    Lost,
     /// The server ended.
     Ended,
     /// Somebody asked for it.
@@ -165,6 +167,7 @@ impl fmt::Display for Occasion {
             Self::Call => "slow eviction call",
             Self::Refused => "refused commands",
             Self::Buffers => "swollen client buffers",
+            Self::Lost => "lost keys",
             Self::Ended => "end of the server",
             Self::Asked => "record that was asked for",
         })
@@ -198,7 +201,7 @@ pub struct RecordedPeers {
     pub seen: PeersSeen,
 }
 
-/// The configuration of a server, as far as it could be read.
+/// The configuration of a server, as far as it could be read. What its version lacks is `None`, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "their names are those of the settings")]
 pub struct Configuration {
@@ -207,6 +210,36 @@ pub struct Configuration {
     pub maxmemory_policy: Option<String>,
     pub hz: Option<u32>,
     pub active_expire_effort: Option<u32>,
+    /// `lazyfree-lazy-eviction`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lazyfree_lazy_eviction: Option<bool>,
+    /// `lazyfree-lazy-user-del`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lazyfree_lazy_user_del: Option<bool>,
+    /// `lazyfree-lazy-user-flush`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lazyfree_lazy_user_flush: Option<bool>,
+    /// `maxmemory-samples`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maxmemory_samples: Option<u32>,
+    /// `maxmemory-eviction-tenacity`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maxmemory_eviction_tenacity: Option<u32>,
+    /// `maxmemory-clients`: 0 if there is no limit, bytes, or, below 0, a share of `maxmemory` in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maxmemory_clients: Option<i64>,
+    /// `tracking-table-max-keys`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracking_table_max_keys: Option<u64>,
+    /// `databases`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub databases: Option<u32>,
+    /// `repl-backlog-size`, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repl_backlog_size: Option<u64>,
+    /// `io-threads`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_threads: Option<u32>,
 }
 
 /// Why a record has no profile, in a sentence that says what to do.

@@ -169,6 +169,11 @@ impl KeyTables {
         self.tables.iter().map(|keys| keys.all.used()).sum()
     }
 
+    /// Returns how many of their keys expire, where that does not lie with the values.
+    pub fn expiring(&self) -> u64 {
+        self.tables.iter().map(|keys| keys.expires.used()).sum()
+    }
+
     /// Returns the bytes of their places.
     pub fn bytes(&self) -> u64 {
         let dicts = self.tables.iter().flat_map(|keys| [&keys.all, &keys.expires]);

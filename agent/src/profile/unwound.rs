@@ -9,6 +9,9 @@ use super::mapped_files::{CodePlace, Mapping, Mappings};
 /// The most frames of a stack. A script that calls commands makes some forty.
 const MAX_FRAMES: usize = 256;
 
+/// The function that chooses what an eviction call evicts, and that nothing else calls.
+const CHOOSING: &str = "evictionPoolPopulate";
+
 /// The functions of one stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Unwound {
@@ -111,7 +114,8 @@ impl Unwinding<'_> {
 }
 
 impl Unwound {
-    /// Adds the function at a place in the file of a mapping.
+    /// Adds the function at a place in the file of a mapping. A stack that is too deep to be copied may show what an
+    /// eviction call calls, and not the call: [`CHOOSING`] has as many pointers on it as keys are sampled.
     fn add(&mut self, mapping: &Mapping, place: &CodePlace<'_>) {
         let function = place.file.function(place.at);
         if let Some(kind) = function.and_then(|function| TRACED.get(function.traced?)) {
@@ -125,6 +129,10 @@ impl Unwound {
             Some(begin) => format!("{}+{begin:#x}", mapping.name),
             None => format!("[{}]", mapping.name),
         };
-        self.functions.push(function.map_or_else(unnamed, |function| function.name.clone()));
+        let name = function.map_or_else(unnamed, |function| function.name.clone());
+        if name == CHOOSING {
+            self.activity = Activity::EvictionCall;
+        }
+        self.functions.push(name);
     }
 }

@@ -49,14 +49,23 @@ pub enum Activity {
     Pressing,
 }
 
+/// All tables of keys and of times to live.
+#[derive(Clone, Copy)]
+struct Tables {
+    bytes: u64,
+    keys: u64,
+    /// Keys that have a time to live.
+    expiring: u64,
+}
+
 /// Reads them, again and again.
 #[derive(Default)]
 pub struct PartsReader {
     /// The databases, once they were found; and when they were last searched for.
     databases: Option<Databases>,
     searched: Duration,
-    /// The bytes of all tables and how many keys there were, of a server that has been calm since; and when.
-    calm: Option<(Duration, (u64, u64))>,
+    /// Its tables, of a server that has been calm since; and when.
+    calm: Option<(Duration, Tables)>,
     /// When it last read, and for how long it does not from then on.
     begun: Duration,
     pause: Duration,
@@ -84,8 +93,7 @@ impl PartsReader {
         parts
     }
 
-    /// Returns the bytes of all tables of keys and of times to live, and how many keys there are.
-    fn tables(&mut self, at: Duration, source: &MemorySource<'_>) -> Option<(u64, u64)> {
+    fn tables(&mut self, at: Duration, source: &MemorySource<'_>) -> Option<Tables> {
         let memory = source.memory.another(Walk::Tables);
         if self.databases.is_none() && at.saturating_sub(self.searched) >= SEARCH_INTERVAL {
             self.searched = at;
@@ -95,12 +103,16 @@ impl PartsReader {
         let keys = databases.tables(&memory);
         // Where times to live lie with their values, there are tables of those that have one all the same.
         let others = match databases.layout.object.expires {
-            0 => Some(0),
-            _ => databases.expiring(&memory).map(|expiring| expiring.bytes()),
+            0 => keys.as_ref().map(|keys| (0, keys.expiring())),
+            _ => databases.expiring(&memory).map(|expiring| (expiring.bytes(), expiring.used())),
         };
         // Their number may have changed: they are searched for again.
         self.databases.take_if(|_| keys.is_none());
-        keys.zip(others).map(|(keys, others)| (keys.bytes() + others, keys.used()))
+        keys.zip(others).map(|(keys, (others, expiring))| Tables {
+            bytes: keys.bytes() + others,
+            keys: keys.used(),
+            expiring,
+        })
     }
 }
 
@@ -168,7 +180,7 @@ impl MemorySource<'_> {
         (node == 0 && self.list(list) == Some(all)).then_some(sum)
     }
 
-    fn parts(&self, tables: Option<(u64, u64)>) -> Option<MemoryParts> {
+    fn parts(&self, tables: Option<Tables>) -> Option<MemoryParts> {
         let get = |member| self.members.get(member);
         let (backlog, replicas) = self.replication().unzip();
         let clients = self.members.client_buffers();
@@ -182,10 +194,10 @@ impl MemorySource<'_> {
             (MemoryPart::AofBuffer, self.aof()),
             (MemoryPart::ClusterLinks, get(Member::StatClusterLinksMemory)),
             (MemoryPart::Scripts, self.scripts()),
-            (MemoryPart::Tables, tables.map(|(bytes, _)| bytes)),
+            (MemoryPart::Tables, tables.map(|tables| tables.bytes)),
         ];
         let mut memory = MemoryParts::new(get(Member::UsedMemory)?, parts);
-        memory.keys = tables.map(|(_, keys)| keys);
+        (memory.keys, memory.expiring_keys) = tables.map(|tables| (tables.keys, tables.expiring)).unzip();
         memory.tracked_keys = get(Member::TrackingTable).and_then(|table| self.tree(table)).map(|(keys, _)| keys);
         memory.tracked_items = get(Member::TrackingTableTotalItems);
         memory.being_freed = get(Member::LazyfreeObjects);

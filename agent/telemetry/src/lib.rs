@@ -51,7 +51,7 @@ pub use cycle::phases::{Phase, Phases};
 pub use evictscope_model::{Burst, BurstKind};
 pub use recorded::RecordedReading;
 pub use snapshots::candidate::{Candidate, POOL_BYTES};
-pub use snapshots::members::{ClientBuffers, KeyClock, MemberValues};
+pub use snapshots::members::{ClientBuffers, Exemption, KeyClock, MemberValues};
 pub use snapshots::moment::{Moment, StallTime, found_share, stall_times};
 pub use snapshots::parts::{MemoryPart, MemoryParts};
 pub use snapshots::{
@@ -63,7 +63,7 @@ pub use state::latencies::{Latencies, LatencySecond};
 pub use state::main_thread::MainThreadTime;
 pub use state::slow_calls::{CallResult, LongestCalls, SlowCall, SlowCalls};
 pub use state::{ServerState, TimedCalls};
-pub use timeline::{BIN_NS, TimeBin, Timeline};
+pub use timeline::{BIN_NS, TimeBin, Timeline, last_calm};
 pub use totals::{HistogramTotals, HistogramView};
 
 /// A time in whole nanoseconds, 584 years at most.

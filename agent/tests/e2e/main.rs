@@ -19,6 +19,7 @@ mod core {
     pub mod hostile;
     pub mod killed;
     pub mod lifecycle;
+    mod losses;
     mod memory;
     pub mod numbers;
     pub mod pages;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::counters::{Counters, counters, counters_returned_by};
 use super::info::Info;
-use super::layouts::{KnownLayout, known_layout};
+use super::layouts::{KnownLayout, known_layout, measured};
 use super::server::{ServerObject, around, server};
 use super::sources::{ConfigTable, MemberError, absent, by_data_flow, only_in};
 use crate::item::Method;
@@ -91,16 +91,18 @@ impl Members {
             }
             Err(why) => members.miss(Member::UsedMemory, why),
         }
+        let measured = measured(config);
+        let measured = measured.as_ref().unwrap_or(config);
         let server = (image.symbols.object("server"))
             .map(|symbol| ServerObject { address: symbol.address, size: symbol.size, is_exact: true })
-            .map_or_else(|| server(image, config, identity, &evidence.counted), Ok);
+            .map_or_else(|| server(image, measured, identity, &evidence.counted), Ok);
         members.add_configured(config, server.as_ref().ok());
         for (directive, member) in absent(image, config) {
             let why = format!("the table of configuration directives has no clear {directive}");
             members.miss(member, MemberError::Unknown(why));
         }
         let named = info.named.clone();
-        match members.add_counters(image, config, &evidence.counted, server, info) {
+        match members.add_counters(image, measured, &evidence.counted, server, info) {
             Ok(Some(layout)) => members.check_version(&layout, identity),
             Ok(None) => {}
             Err(why) => {

@@ -10,6 +10,8 @@ use super::parts::made_room;
 use super::window::Window;
 use crate::text::{capital, size};
 
+/// Client buffers leave no room for keys from this share of the limit on.
+const MOST: f64 = 0.5;
 /// Client buffers have grown if they did so by this share of what they were, as in a burst's kind.
 const LEAST_GROWTH: f64 = 0.1;
 
@@ -77,10 +79,18 @@ pub fn swollen(window: &Window<'_>) -> Option<Finding> {
     let all = without_replicas(buffers);
     let classes = grown_by_class(ClientBuffers { normal: 0, replica: 0, pubsub: 0, primary: 0 }, buffers);
     let of = largest(&classes, all).map_or_else(String::new, |class| format!(" of {class}"));
-    let summary = format!("Client buffers{of} took {}, {:.0} % of maxmemory", size(all), 100.0 * share);
+    let summary = format!("Client buffers{of} held up to {}, {:.0} % of maxmemory", size(all), 100.0 * share);
     let classes = classes.iter().map(|(class, _, bytes)| format!("{class} {}", size(*bytes)));
     let evidence = vec![format!("By class: {}.", Vec::from_iter(classes).join(", "))];
     finding(CauseKind::ClientBuffers, all as f64, summary, evidence)
+}
+
+/// Describes client buffers that took most of the limit, so that no key was left to evict.
+pub fn fill_limit(window: &Window<'_>) -> Option<Finding> {
+    let (_, cause) = swollen(window)?;
+    let most = window.whole.iter().filter_map(Moment::buffers_share).fold(0.0, f64::max);
+    let left = window.whole.iter().filter_map(|moment| moment.memory?.keys).min();
+    (most >= MOST && left.is_none_or(|keys| keys == 0)).then_some((f64::INFINITY, cause))
 }
 
 pub fn replication(window: &Window<'_>, account: &Account) -> Option<Finding> {

@@ -2,8 +2,9 @@
 
 use super::account::Account;
 use super::finding::{Finding, LEAST_BYTES, explains, finding, share_of, time_limit};
+use super::slow_calls::{SlowCalls, Work};
 use super::window::Window;
-use super::{Cause, CauseKind, big_key, buffers, parts, stalls};
+use super::{Cause, CauseKind, buffers, loss, parts, stalls};
 use crate::Occasion;
 use crate::text::{bytes, count, seconds, size};
 
@@ -13,15 +14,21 @@ const AT_ONCE: f64 = 0.3;
 /// Returns the causes, the one that explains most first.
 pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
     let mut found = Vec::from_iter(expiry_behind(window, account));
-    found.extend(stalls::found(window));
+    // Who stalled clients did not take the memory that such a record is about.
+    let is_of_memory = matches!(window.record.occasion, Occasion::Lost | Occasion::Buffers | Occasion::Refused);
+    found.extend(stalls::found(window).map(|(weight, cause)| (if is_of_memory { 0.0 } else { weight }, cause)));
+    found.extend(loss::found(window));
     // If nothing had to be evicted, what took memory did not cause the stall, but came from it.
     let has_evicted = window.has_evicted();
     if let Some(nothing) = nothing_to_evict(window).filter(|_| has_evicted) {
-        // Whatever took memory, no room was made for it.
-        found.push(nothing);
+        // Whatever took memory, no room was made for it. If clients have most of it, that is why no key is left.
+        let (weight, nothing) = buffers::fill_limit(window).unwrap_or(nothing);
+        // What will be free in a moment is why it was needed.
+        let is_freed = found.iter().any(|(_, cause)| cause.kind == CauseKind::LazyFreeing);
+        found.push((if is_freed { 1.0 } else { weight }, nothing));
     } else if has_evicted {
         let all = [
-            big_key::found(window),
+            slow_calls(window),
             buffers::client_buffers(window, account),
             buffers::replication(window, account),
             resized_table(window, account),
@@ -32,11 +39,22 @@ pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
     if found.is_empty() && window.record.occasion == Occasion::Buffers {
         found.extend(buffers::swollen(window));
     }
+    if !found.iter().any(|(_, cause)| holds_memory(cause.kind)) && has_evicted {
+        found.extend(loss::stayed(window));
+    }
     if found.is_empty() && has_evicted {
         found.extend(data(window, account));
     }
     found.sort_by(|(left, _), (right, _)| right.total_cmp(left));
     found.into_iter().map(|(_, cause)| cause).collect()
+}
+
+/// Returns whether it is what took the memory for which keys were evicted.
+fn holds_memory(cause: CauseKind) -> bool {
+    use CauseKind::{ClientBuffers, ClusterLinks, Flushed, LazyFreeing, LoweredLimit, OverLimit};
+    use CauseKind::{ReplicationBuffers, ResizedTable, Scripts, TrackingTable};
+    matches!(cause, ClientBuffers | ClusterLinks | Flushed | LazyFreeing | LoweredLimit | OverLimit)
+        || matches!(cause, ReplicationBuffers | ResizedTable | Scripts | TrackingTable)
 }
 
 fn resized_table(window: &Window<'_>, account: &Account) -> Option<Finding> {
@@ -91,6 +109,52 @@ fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
     let sampled = window.burst().and_then(|burst| burst.expiry_behind());
     evidence.extend(sampled.map(|said| format!("In the last minute before, {said}.")));
     finding(CauseKind::ExpiryBehind, behind.held as f64, summary, evidence)
+}
+
+/// Says what took the time of slow evicting calls, if that is decided.
+fn slow_calls(window: &Window<'_>) -> Option<Finding> {
+    let slow = SlowCalls::of(window)?;
+    let (work, shown) = slow.work.clone()?;
+    let configuration = &window.record.configuration;
+    let (freed, longest) = (size(slow.freed), seconds(slow.longest.as_secs_f64()));
+    let took = match slow.calls {
+        1 => format!("One evicting call took {longest}"),
+        calls => format!("{calls} evicting calls took up to {longest} each"),
+    };
+    let mut evidence = vec![
+        shown,
+        format!("Around the longest, memory fell by {freed}. Keys evicted in it: about {}.", count(slow.keys as f64)),
+        format!("What is slow took {:.0} % of the time in evicting calls.", 100.0 * slow.share),
+    ];
+    let (kind, what) = match work {
+        Work::Choosing => {
+            let of = configuration.databases.zip(configuration.maxmemory_samples);
+            let of = of.map_or_else(String::new, |(databases, samples)| {
+                format!(": for each key, {samples} samples (maxmemory-samples) in each of {databases} databases that has some")
+            });
+            (CauseKind::Choosing, format!("to choose keys{of}"))
+        }
+        Work::Freeing => {
+            let what = if slow.are_strings { "big strings" } else { "big values" };
+            (CauseKind::BigKey, format!("to free {what} in the main thread: memory fell by {freed} around the longest"))
+        }
+        Work::Invalidating => {
+            let all = window.record.moments.iter().filter_map(|moment| moment.memory?.tracked_items);
+            evidence.extend(all.max().map(|most| {
+                format!(
+                    "The tracking table had up to {} ids of clients: it keeps them when a client has gone.",
+                    count(most as f64)
+                )
+            }));
+            (CauseKind::Invalidating, "to invalidate keys that clients had tracked (CLIENT TRACKING)".to_owned())
+        }
+        Work::Telling => {
+            (CauseKind::Telling, "to tell replicas, the AOF, subscribers or modules of evicted keys".to_owned())
+        }
+        Work::Sleeping => (CauseKind::Slept, "and slept for most of it".to_owned()),
+    };
+    // It took most of the time, whatever memory went to.
+    finding(kind, f64::MAX, format!("{took} {what}"), evidence)
 }
 
 fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {

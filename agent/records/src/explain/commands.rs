@@ -7,6 +7,7 @@ use std::time::Duration;
 use evictscope_telemetry::{CommandSpan, StallCause, StallTime, calls_others, commands_in};
 
 use super::window::Window;
+use crate::Configuration;
 use crate::profile::Profile;
 use crate::text::seconds;
 
@@ -105,15 +106,21 @@ impl Commands {
     }
 
     /// Returns what to do in place of the command that took most of the time, if it has a better one.
-    pub fn instead(&self) -> Option<&'static str> {
+    pub fn instead(&self, configuration: &Configuration) -> Option<&'static str> {
         let (name, part) = self.named.first()?;
         (*part as f64 >= MOST * self.all as f64).then_some(())?;
         Some(match name.to_lowercase().as_str() {
             "keys" => "Use SCAN instead of KEYS, which looks at every key in one go",
-            "flushall" | "flushdb" => {
-                "Use FLUSHALL ASYNC or FLUSHDB ASYNC, or set lazyfree-lazy-user-flush to yes (Redis 6.2 or later)"
-            }
-            "del" => "Use UNLINK instead of DEL, or set lazyfree-lazy-user-del to yes",
+            "flushall" | "flushdb" => match configuration.lazyfree_lazy_user_flush {
+                Some(true) => return None,
+                Some(false) => "Use FLUSHALL ASYNC or FLUSHDB ASYNC, or set lazyfree-lazy-user-flush to yes",
+                None => "Use FLUSHALL ASYNC or FLUSHDB ASYNC",
+            },
+            "del" => match configuration.lazyfree_lazy_user_del {
+                Some(true) => return None,
+                Some(false) => "Use UNLINK instead of DEL, or set lazyfree-lazy-user-del to yes",
+                None => "Use UNLINK instead of DEL",
+            },
             "eval" | "evalsha" | "fcall" => "Split the scripts: no other command is served while one runs",
             _ => return None,
         })

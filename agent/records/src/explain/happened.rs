@@ -7,8 +7,8 @@ use evictscope_telemetry::{Burst, Moment, StallCause, microseconds};
 use jiff::Timestamp;
 
 use super::window::Window;
-use super::{commands, parts as memory_parts};
-use crate::text::{capital, count, keys_were, seconds, size, timestamp};
+use super::{commands, loss, parts as memory_parts};
+use crate::text::{capital, count, seconds, size, timestamp};
 
 /// If calls were observed for less than this share of the time, they took longer than is known.
 const MOST: f64 = 0.95;
@@ -28,6 +28,7 @@ pub fn sentence(window: &Window<'_>) -> String {
         None => parts.extend(without_burst(window)),
     }
     parts.extend(memory_parts::grown_most(window));
+    parts.extend(loss::others(window));
     parts.extend(window.burst().and_then(reclaim));
     parts.extend(window.child_us().map(|us| {
         format!(
@@ -84,7 +85,11 @@ fn evictions(window: &Window<'_>, burst: &Burst) -> String {
     let share = burst.eviction_cpu_share.map(|share| 100.0 * share.min(1.0));
     let took =
         share.map_or_else(String::new, |percent| format!(" and took {percent:.0} % of the main thread's CPU time"));
-    let keys = window.evicted_keys().map_or_else(String::new, |keys| format!("; {} removed", keys_were(keys)));
+    let keys = match window.evicted_keys() {
+        Some(1) => "; 1 key was removed".to_owned(),
+        Some(keys) => format!("; {} were removed", loss::of_all(window, keys)),
+        None => String::new(),
+    };
     format!("evictions went on for {length}{took}{keys}")
 }
 
@@ -106,11 +111,17 @@ fn without_burst(window: &Window<'_>) -> Vec<String> {
     if !took.is_empty() {
         parts.push(format!("in {}, {took}", seconds(length)));
     }
-    parts.extend(window.evicted_keys().map(|keys| format!("{} evicted", keys_were(keys))));
-    let used = window.inside.last().and_then(|moment| moment.used_memory);
-    parts.extend(used.zip(window.limit()).map(|(used, limit)| {
-        let (used, limit) = (size(used), size(limit));
-        format!("memory was {used} of {limit} in the end")
+    if let Some(keys) = window.evicted_keys() {
+        parts.push(match keys {
+            0 => "no key was evicted".to_owned(),
+            1 => "1 key was evicted".to_owned(),
+            _ => format!("{} were evicted", loss::of_all(window, keys)),
+        });
+    }
+    let used = window.inside.iter().filter_map(|moment| moment.used_memory).max();
+    parts.extend(used.map(|used| match window.limit() {
+        Some(limit) => format!("memory was at most {} of {}", size(used), size(limit)),
+        None => format!("memory was at most {}", size(used)),
     }));
     parts
 }

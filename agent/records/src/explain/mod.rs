@@ -2,13 +2,12 @@
 //!
 //! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is
 //! about, and what came after. `account::Account` says what memory went to. Each cause that needs more than that has a
-//! file: `big_key`, `buffers`, `expiry`, `parts`, `stalls`, `step`. `causes` weighs them. `remedies` has what the lab
-//! showed to work, and what the runbooks say. `docs/TOUR.md` is for operators.
+//! file: `slow_calls`, `buffers`, `expiry`, `loss`, `parts`, `stalls`, `step`. `causes` weighs them. `remedies` has what
+//! a run showed to work, and what the runbooks say: nothing that is already so. `docs/TOUR.md` is for operators.
 //!
 //! Deliberately absent: anything that guesses. If numbers are missing, or decide nothing, no cause is named.
 
 mod account;
-mod big_key;
 mod buffers;
 mod causes;
 mod commands;
@@ -16,10 +15,12 @@ mod expiry;
 mod finding;
 mod growth;
 mod happened;
+mod loss;
 mod parts;
 #[cfg(test)]
 mod properties;
 mod remedies;
+mod slow_calls;
 mod stalls;
 mod step;
 #[cfg(test)]
@@ -29,6 +30,7 @@ mod window;
 use std::fmt;
 
 use self::account::Account;
+use self::slow_calls::SlowCalls;
 use self::window::Window;
 use crate::{Ending, Record, text};
 
@@ -63,8 +65,16 @@ pub enum CauseKind {
     ResizedTable,
     /// Expired keys were held, because the expire cycle was behind.
     ExpiryBehind,
-    /// One eviction call took most of the time: a big key was freed in the main thread.
+    /// Slow evicting calls chose keys, …
+    Choosing,
+    /// … freed big values in the main thread, …
     BigKey,
+    /// … told clients that had tracked a key, …
+    Invalidating,
+    /// … told replicas and others, …
+    Telling,
+    /// … or slept.
+    Slept,
     /// The data grew to the limit: writes, and no other cause.
     Data,
     LoweredLimit,
@@ -77,6 +87,16 @@ pub enum CauseKind {
     /// A process that the server had forked took its CPU.
     Fork,
     Blocked,
+    /// A command removed all keys, or a resync did.
+    Flushed,
+    /// A replica held expired keys until it was promoted.
+    ExpiredByPromotion,
+    /// Deleted values were still being freed.
+    LazyFreeing,
+    /// Memory was over the limit before anything was evicted: after a promotion, or once the data was loaded.
+    OverLimit,
+    /// Keys went, and memory did not fall.
+    MemoryStayed,
 }
 
 /// The name for people.
@@ -90,7 +110,11 @@ impl fmt::Display for CauseKind {
             Self::TrackingTable => "the tracking table",
             Self::ResizedTable => "a hash table that was resized",
             Self::ExpiryBehind => "expiry that was behind",
+            Self::Choosing => "the choice of keys",
             Self::BigKey => "a big key",
+            Self::Invalidating => "the invalidation of tracked keys",
+            Self::Telling => "telling others of evicted keys",
+            Self::Slept => "an evicting call that slept",
             Self::Data => "writes",
             Self::LoweredLimit => "a lower maxmemory",
             Self::NothingToEvict => "no key that could be evicted",
@@ -100,6 +124,11 @@ impl fmt::Display for CauseKind {
             Self::Quota => "a CPU quota",
             Self::Fork => "a fork",
             Self::Blocked => "a blocked main thread",
+            Self::Flushed => "a flush",
+            Self::ExpiredByPromotion => "expired keys that a replica held",
+            Self::LazyFreeing => "lazy freeing that was behind",
+            Self::OverLimit => "more memory than maxmemory from the start",
+            Self::MemoryStayed => "memory that no key holds",
         })
     }
 }
@@ -131,7 +160,7 @@ pub struct Remedy {
 /// What a remedy rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// A run of the lab showed that it works: its command, and what was seen.
+    /// A run on a real server showed that it works: what was run, and what was seen with it and without.
     Lab(&'static str),
     /// A runbook says so. It was not tried in the lab.
     Runbook(&'static str),
@@ -180,11 +209,15 @@ fn explained(window: &Window<'_>) -> Explanation {
     } else {
         joined(causes.iter().map(|cause| cause.summary.as_str()))
     };
+    if window.has_evicted() && !window.failed_to_evict() {
+        let undecided = SlowCalls::of(window).and_then(|slow| slow.undecided());
+        why.extend(undecided.map(|undecided| format!(" {undecided}.")));
+    }
     if !causes.iter().any(|cause| matches!(cause.kind, CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork)) {
         why.extend(waited(window));
     }
     let mut remedies = remedies::known(window, &account, &causes);
-    remedies.extend(remedies::first_aid(window, &causes));
+    remedies.extend(remedies::first_aid(window, &account, &causes));
     Explanation { what, why, help: remedies::sentence(&causes, &remedies), causes, remedies }
 }
 

@@ -36,6 +36,21 @@ fn nothing_to_evict() -> Record {
     record
 }
 
+/// Returns the record of a big key whose call can have done nothing else, by what is known of the server.
+pub fn big_key() -> Record {
+    let mut record = real("big-key");
+    (record.configuration.maxmemory_samples, record.configuration.databases) = (Some(5), Some(16));
+    change_moments(&mut record, |_, moment| moment.memory = Some(tracked(0)));
+    record
+}
+
+/// Returns parts of memory of which is known for how many clients keys are tracked.
+pub fn tracked(items: u64) -> MemoryParts {
+    let mut parts = MemoryParts::default();
+    (parts.tracked_keys, parts.tracked_items) = (Some(items.min(1)), Some(items));
+    parts
+}
+
 pub fn each() -> [(CauseKind, Record); 10] {
     [
         (CauseKind::ClientBuffers, burst_record()),
@@ -43,7 +58,7 @@ pub fn each() -> [(CauseKind, Record); 10] {
         (CauseKind::ReplicationBuffers, real("replication-buffers")),
         (CauseKind::ResizedTable, real("resized-table")),
         (CauseKind::ExpiryBehind, real("expiry-behind")),
-        (CauseKind::BigKey, real("big-key")),
+        (CauseKind::BigKey, big_key()),
         (CauseKind::Data, real("writes")),
         (CauseKind::LoweredLimit, real("lowered-limit")),
         // Without a time limit one call evicts 335,000 keys in 2 s.
@@ -219,6 +234,18 @@ fn without_evictions_what_takes_memory_causes_nothing() {
     assert_eq!(explanation.remedies, []);
 }
 
+/// What was usual is what was before the burst, and its peak counts, wherever the record begins.
+#[test]
+fn a_record_that_begins_inside_a_burst_is_about_all_of_it() {
+    let mut record = burst_record();
+    record.occasion = Occasion::Stall;
+    record.burst = None;
+    record.began_us += 5_000_000;
+    let explanation = explain(&record);
+    assert!(explanation.why.contains("grew by 30.0 MiB, from 20.0 MiB to 50.0 MiB"), "{explanation:#?}");
+    assert!(explanation.what.contains("; in 12.0 s, evicting calls took 5.6 s; 280k keys"), "{explanation:#?}");
+}
+
 /// A record that was asked for begins and ends at one moment, and is about all that was kept.
 #[test]
 fn a_record_that_was_asked_for_tells_of_all_its_moments() {
@@ -383,7 +410,7 @@ fn a_step_that_is_no_table_is_not_taken_for_one() {
 #[test]
 fn a_slow_call_that_is_no_big_key_is_not_taken_for_one() {
     let not_a_key = |change: &dyn Fn(f64, &mut Moment)| {
-        let mut record = real("big-key");
+        let mut record = big_key();
         // The call ends 6.8 s after the beginning, and took 2 s.
         change_moments(&mut record, |at, moment| change(at - 4.8, moment));
         let found = kinds(&record);
@@ -417,7 +444,7 @@ fn a_slow_call_that_is_no_big_key_is_not_taken_for_one() {
 
 #[test]
 fn a_big_key_is_found_where_its_call_had_to_wait_for_a_cpu() {
-    let mut record = real("big-key");
+    let mut record = big_key();
     // Of the 2 s that the call took, it waited for all but 1.3 s.
     record.slowest.first_mut().into_iter().for_each(|call| call.duration_ns = 1_300_000_000);
     let found = explain(&record);
@@ -437,17 +464,21 @@ fn expiring(stale: f64, held: Option<f64>, expiring: f64) -> Record {
     record
 }
 
+/// Returns a record of a burst of which the server said that this share of keys had expired, and in which expire cycles
+/// took this share of the time.
+pub fn behind(expired_share: f64, share: f64) -> Record {
+    let mut record = expiring(0.6, None, share);
+    change_burst(&mut record, |burst| {
+        (burst.expired_share_before, burst.stale_ratio_before) = (Some(expired_share), Some(0.6));
+    });
+    record
+}
+
 const BOTH: [CauseKind; 2] = [CauseKind::ExpiryBehind, CauseKind::ClientBuffers];
 
 #[test]
 fn expiry_that_was_behind_is_named_beside_client_buffers() {
-    let found = |expired_share, share| {
-        let mut record = expiring(0.6, None, share);
-        change_burst(&mut record, |burst| {
-            (burst.expired_share_before, burst.stale_ratio_before) = (Some(expired_share), Some(0.6));
-        });
-        kinds(&record)
-    };
+    let found = |expired_share, share| kinds(&behind(expired_share, share));
     assert_eq!(found(0.58, 0.2), BOTH);
     // Keys live for seconds, and the cycles end early.
     assert_eq!(found(0.58, 0.02), [CauseKind::ClientBuffers]);

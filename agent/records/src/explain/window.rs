@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evictscope_telemetry::{
-    Burst, BurstKind, CallResult, Moment, Phase, SlowCall, StallCause, StallTime, microseconds, stall_times,
+    Burst, BurstKind, CallResult, Moment, SlowCall, StallCause, StallTime, last_calm, microseconds, stall_times,
 };
 
 use crate::{Occasion, Record};
@@ -46,9 +46,9 @@ impl<'a> Window<'a> {
             (microseconds(burst.started), microseconds(ended))
         };
         let whole = (record.began_us, record.ended_us);
-        let (began_us, evicted_until_us) = match (&record.burst, record.occasion) {
+        let (mut began_us, evicted_until_us) = match (&record.burst, record.occasion) {
             // A stall can begin before the burst in it, and go on after it.
-            (Some(burst), Occasion::Stall) => {
+            (Some(burst), Occasion::Stall | Occasion::Lost) => {
                 let (began_us, ended_us) = of_burst(burst);
                 (began_us.min(whole.0), ended_us.max(whole.1))
             }
@@ -59,20 +59,34 @@ impl<'a> Window<'a> {
             }
             (None, _) => whole,
         };
-        let first = moments.partition_point(|moment| moment.unix_us() < began_us);
+        // Keys are counted once a second, so it was calm for a moment after a loss is said to have begun.
+        if record.occasion == Occasion::Lost {
+            let busy = moments.iter().filter(|moment| moment.is_busy()).map(Moment::unix_us);
+            began_us = busy.filter(|us| (began_us..=evicted_until_us).contains(us)).min().unwrap_or(began_us);
+        }
+        let mut first = moments.partition_point(|moment| moment.unix_us() < began_us);
+        let before = moments.get(..first).unwrap_or_default();
+        let mut calm = before.rsplit(Moment::is_busy).next().unwrap_or_default();
+        // What began in a burst goes back to the beginning of that.
+        if calm.is_empty()
+            && record.burst.is_none()
+            && let Some(earlier) = last_calm(before)
+            && let Some(last) = earlier.last()
+        {
+            calm = earlier;
+            first = moments.partition_point(|moment| moment.at <= last.at);
+            began_us = moments.get(first).map_or(began_us, Moment::unix_us);
+        }
         let up_to = |us: u64| {
             let end = moments.partition_point(|moment| moment.unix_us() <= us);
             moments.get(first..end).unwrap_or_default()
         };
-        let before = moments.get(..first).unwrap_or_default();
-        let is_busy = |moment: &Moment| matches!(moment.phase, Some(Phase::Saturated | Phase::Reclaim));
-        let calm_from = before.iter().rposition(is_busy).map_or(0, |last| last + 1);
         let until_us = record.ended_us.max(evicted_until_us);
         Self {
             record,
             began_us,
             evicted_until_us,
-            calm: before.get(calm_from..).unwrap_or_default(),
+            calm,
             inside: up_to(evicted_until_us),
             whole: up_to(until_us.saturating_add(LATE_US)),
         }

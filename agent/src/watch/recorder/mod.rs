@@ -2,6 +2,7 @@
 //!
 //! Deliberately absent: writing them ([`Keeper`]), which must not hold up the readings.
 
+mod losses;
 mod occasions;
 mod profiles;
 
@@ -22,6 +23,7 @@ use evictscope_telemetry::{
 use evictscope_web::{Request, Requests, version};
 use parking_lot::Mutex;
 
+use self::losses::KeyCounts;
 pub use self::occasions::Allowance;
 use self::occasions::{Occasions, Sight, WantedRecord};
 use self::profiles::Profiles;
@@ -32,6 +34,8 @@ use crate::clock::{monotonic, since_1970};
 const NAMED: usize = 100;
 /// For how long the costs of the probes are remembered: as long as moments are kept.
 const COSTS: Duration = Duration::from_secs(600);
+/// A profile begins in an evicting call that has gone on for this long, so that it has samples of that very call.
+const SLOW_CALL: Duration = Duration::from_millis(10);
 /// How long to wait at the end for a profile that is being unwound.
 const PROFILE_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -160,11 +164,19 @@ impl Recorder {
             })
         });
         let names = names.collect();
-        let (stalled, refused) = (moment.stalled, moment.refused);
-        let sight = Sight { stalled, has_open_burst, call, refused, buffers: moment.buffers_share() };
+        let sight = Sight {
+            stalled: moment.stalled,
+            has_open_burst,
+            call,
+            refused: moment.refused,
+            buffers: moment.buffers_share(),
+            keys: key_counts(moment, state),
+        };
+        let evicting_since = moment.evictions.since;
+        let is_slow = !evicting_since.is_zero() && now.saturating_sub(evicting_since) >= SLOW_CALL;
         self.profiles.follow(profiles::Conditions {
             at: now,
-            is_stalled: kept.occasions.saw(now, &sight),
+            is_stalled: kept.occasions.saw(now, &sight) || is_slow,
             has_open_burst,
             is_asked: kept.occasions.is_asked(now),
             is_due: kept.occasions.is_due(now),
@@ -217,6 +229,7 @@ impl Recorder {
     fn record(&self, wanted: &WantedRecord, plan: &ProbePlan, timeline: &Timeline) -> Option<Record> {
         let kept = self.kept.as_ref()?;
         let (from, to) = wanted.span();
+        let from = from.min(timeline.calm_before(wanted.began));
         // One for all of the record.
         let since_1970 = since_1970();
         let dated = |at: Duration| microseconds(since_1970.saturating_add(at));
@@ -283,6 +296,13 @@ impl Recorder {
     }
 }
 
+/// Returns how many keys there are, and how many have gone, if that was read.
+fn key_counts(moment: &Moment, state: &ServerState) -> Option<KeyCounts> {
+    let is_replica = state.members.and_then(|members| members.is_replica()) == Some(true);
+    let (evicted, expired) = (moment.evicted_keys?, moment.expired_keys?);
+    Some(KeyCounts { keys: moment.memory?.keys?, evicted, expired, is_replica })
+}
+
 fn recorded(label: &str, process: &ServerProcess, plan: &ProbePlan) -> RecordedServer {
     RecordedServer {
         label: label.to_owned(),
@@ -297,10 +317,21 @@ fn recorded(label: &str, process: &ServerProcess, plan: &ProbePlan) -> RecordedS
 
 fn configuration(members: &MemberValues) -> Configuration {
     let int = |member| u32::try_from(members.get(member)?).ok();
+    let is = |member| Some(members.get(member)? != 0);
     Configuration {
         maxmemory: members.get(Member::Maxmemory),
         maxmemory_policy: members.policy().map(str::to_owned),
         hz: int(Member::ConfigHz),
         active_expire_effort: int(Member::ActiveExpireEffort),
+        lazyfree_lazy_eviction: is(Member::LazyfreeLazyEviction),
+        lazyfree_lazy_user_del: is(Member::LazyfreeLazyUserDel),
+        lazyfree_lazy_user_flush: is(Member::LazyfreeLazyUserFlush),
+        maxmemory_samples: int(Member::MaxmemorySamples),
+        maxmemory_eviction_tenacity: int(Member::MaxmemoryEvictionTenacity),
+        maxmemory_clients: members.get(Member::MaxmemoryClients).map(u64::cast_signed),
+        tracking_table_max_keys: members.get(Member::TrackingTableMaxKeys),
+        databases: int(Member::Dbnum),
+        repl_backlog_size: members.get(Member::ReplBacklogSize),
+        io_threads: int(Member::IoThreadsNum),
     }
 }

@@ -1,9 +1,10 @@
 //! The profiles that are taken of a server: for its records, and on request.
 //!
-//! A profile for records begins with the first tenth of a second in which the server is stalled, and not with the first
-//! evicting call: a cache that evicts calmly, even all the time, has no stall, and so no profile. It ends with the
-//! burst and its reclaim, or a while after the stall; at the latest after [`LONGEST`], and before a record is made,
-//! which gets it. There is one for each burst, and one every [`AGAIN`] while a stall does not end.
+//! A profile for records begins with the first tenth of a second in which the server is stalled, or in an evicting call
+//! that has gone on for a hundredth, and not with the first evicting call: a cache that evicts calmly, even all the
+//! time, has no stall, and so no profile. It ends with the burst and its reclaim, or a while after the stall; at the
+//! latest after [`LONGEST`], and before a record is made, which gets it. There is one for each burst, and one every
+//! [`AGAIN`] while a stall does not end.
 //!
 //! All times are monotonic.
 
@@ -51,7 +52,7 @@ impl Subject {
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     pub at: Duration,
-    /// Whether the server was stalled since the last reading.
+    /// Whether the server was stalled since the last reading, or is in a slow evicting call.
     pub is_stalled: bool,
     /// Whether a burst or its reclaim is under way.
     pub has_open_burst: bool,

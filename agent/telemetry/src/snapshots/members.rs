@@ -142,6 +142,16 @@ impl ClientBuffers {
     }
 }
 
+/// Why a server evicts nothing, however much memory it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exemption {
+    /// It loads its data.
+    Loading,
+    /// It is a replica, and ignores its limit.
+    Replica,
+}
+
 /// `PAUSE_ACTION_EVICT` of server.h, since Redis 7.2: `CLIENT PAUSE` and a failover stop evictions.
 const EVICTIONS_PAUSED: u64 = 1 << 3;
 /// `PROTO_REPLY_CHUNK_BYTES` of server.h.
@@ -169,6 +179,13 @@ impl MemberValues {
         let paused = self.get(Member::PausedActions).unwrap_or_default();
         let is_paused = paused & EVICTIONS_PAUSED != 0;
         Some(is(Member::Maxmemory)? && !ignores && !is(Member::Loading)? && !is_paused)
+    }
+
+    /// Returns why the server evicts nothing, however much memory it uses; `None` also if that is not known.
+    pub fn exemption(&self) -> Option<Exemption> {
+        let is_loading = self.get(Member::Loading).is_some_and(|loading| loading != 0);
+        let is_replica = || self.ignores_limit() == Some(true);
+        is_loading.then_some(Exemption::Loading).or_else(|| is_replica().then_some(Exemption::Replica))
     }
 
     /// Returns how much of the buffer that all replicas share does not count, bytes: what the backlog would not hold

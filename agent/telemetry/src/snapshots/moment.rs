@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
-    Candidate, ClientBuffers, EvictionTimes, MainThreadTime, MemoryParts, Phase, ServerState, Snapshot, StallCause,
-    Waits, microseconds, nanoseconds,
+    Candidate, ClientBuffers, EvictionTimes, Exemption, MainThreadTime, MemoryParts, Phase, ServerState, Snapshot,
+    StallCause, Waits, microseconds, nanoseconds,
 };
 
 /// Client buffers below this many bytes are nothing unusual, as in the alert EvictscopeClientBuffersSwelling.
@@ -155,6 +155,9 @@ row! {
         /// What its memory is made of, if that was read.
         #[serde(skip_serializing_if = "Option::is_none")]
         step memory: Option<MemoryParts> = snapshot.memory;
+        /// Why it evicts nothing, however much memory it uses.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        step exempt: Option<Exemption> = state.members.and_then(|members| members.exemption());
     }
 
     passing {
@@ -287,7 +290,7 @@ macro_rules! as_it_is {
     )* };
 }
 
-as_it_is!(u32, u64, f64, (u64, u64), Phase, ClientBuffers, MemoryParts, StallCause);
+as_it_is!(u32, u64, f64, (u64, u64), Phase, ClientBuffers, Exemption, MemoryParts, StallCause);
 
 mod in_records {
     use super::{Deserialize as _, Deserializer, Recorded, Serialize as _, Serializer};
@@ -315,6 +318,11 @@ impl Moment {
         let buffers = self.client_buffers?;
         let taken = buffers.total().wrapping_sub(buffers.replica);
         Some(if taken >= MUCH { taken as f64 / limit as f64 } else { 0.0 })
+    }
+
+    /// Returns whether it evicts, or memory falls after it has.
+    pub fn is_busy(&self) -> bool {
+        matches!(self.phase, Some(Phase::Saturated | Phase::Reclaim))
     }
 
     pub(crate) fn all_client_buffers(&self) -> Option<u64> {

@@ -72,6 +72,8 @@ pub struct MemoryParts {
     parts: [Option<u64>; MemoryPart::ALL.len()],
     /// Keys in all databases.
     pub keys: Option<u64>,
+    /// Those of them that have a time to live.
+    pub expiring_keys: Option<u64>,
     /// Keys in the tracking table.
     pub tracked_keys: Option<u64>,
     /// For how many clients these are there, in all.
@@ -122,6 +124,7 @@ impl MemoryParts {
         let names = MemoryPart::ALL.into_iter().map(MemoryPart::name);
         let counts = [
             ("keys", &mut self.keys),
+            ("expiring_keys", &mut self.expiring_keys),
             ("tracked_keys", &mut self.tracked_keys),
             ("tracked_items", &mut self.tracked_items),
             ("being_freed", &mut self.being_freed),

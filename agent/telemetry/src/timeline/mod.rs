@@ -163,6 +163,14 @@ impl Timeline {
         self.moments.between(from, to, since_1970)
     }
 
+    /// Returns from when on a record of what began at `began` tells what was usual: a minute before it, or before the
+    /// server began to evict, if it had not been calm for long since.
+    pub fn calm_before(&self, began: Duration) -> Duration {
+        let earlier = self.moments.between(Duration::ZERO, began, Duration::ZERO);
+        let calm = last_calm(&earlier).and_then(|calm| Some(calm.last()?.at)).unwrap_or(began);
+        calm.min(began).saturating_sub(BEFORE)
+    }
+
     /// Returns when clients were stalled, the earliest first, dated likewise.
     pub fn stall_times(&self, since_1970: Duration) -> impl Iterator<Item = StallTime> + '_ {
         stall_times(self.moments.all(since_1970))
@@ -179,6 +187,19 @@ impl Timeline {
     }
 }
 
+/// How much of the time before it a record has.
+const BEFORE: Duration = Duration::from_secs(60);
+/// A shorter calm says too little about what is usual.
+const LEAST_CALM: Duration = Duration::from_secs(5);
+
+/// Returns the last of these moments between which a server was calm for long enough to say what is usual.
+pub fn last_calm(moments: &[Moment]) -> Option<&[Moment]> {
+    let is_long = |first: &Moment, last: &Moment| last.at.saturating_sub(first.at) >= LEAST_CALM;
+    moments
+        .rsplit(Moment::is_busy)
+        .find(|calm| calm.first().zip(calm.last()).is_some_and(|(first, last)| is_long(first, last)))
+}
+
 fn monotonic_ns(at: Duration) -> u64 {
     nanoseconds(at).min(u64::MAX - BIN_NS)
 }
@@ -192,7 +213,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{BIN_NS, KEPT, TimeBin, Timeline};
-    use crate::{EvictionTimes, Moment};
+    use crate::{EvictionTimes, Moment, Phase};
 
     const UNIX: Duration = Duration::from_secs(1_700_000_000);
 
@@ -261,6 +282,20 @@ mod tests {
         let unknown: Vec<_> = timeline.bins().map(|bin| bin.is_none()).collect();
         let expected: Vec<_> = (0..120).map(|bin| (5..=10).contains(&bin) || bin >= 15).collect();
         assert_eq!(unknown, expected);
+    }
+
+    #[test]
+    fn what_was_usual_is_looked_for_before_the_burst() {
+        let mut timeline = Timeline::new(bin(0));
+        let second = Duration::from_secs(1);
+        for at in 0..300 {
+            // It pauses for a moment.
+            let phase = if at < 100 || (200..204).contains(&at) { Phase::NotSaturated } else { Phase::Saturated };
+            timeline.take_in(&Moment { phase: Some(phase), ..seen(second * at) });
+        }
+        let from = [90, 150, 250].map(|began| timeline.calm_before(second * began).as_secs());
+        assert_eq!(from, [30, 39, 39]);
+        assert_eq!(Timeline::new(bin(0)).calm_before(second * 90), second * 30);
     }
 
     #[test]

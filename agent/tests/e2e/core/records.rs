@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, bail, ensure};
 use evictscope_abi::bounds;
+use evictscope_records::explain::{CauseKind, explain};
 use evictscope_records::profile::Profile;
 use evictscope_records::{Occasion, Record, Store, Summary};
 use evictscope_telemetry::{CallResult, Moment};
@@ -79,8 +80,13 @@ pub fn record_of(agent: &Agent, is_wanted: impl Fn(&Summary) -> bool) -> anyhow:
 fn stalled_for_two_seconds() -> anyhow::Result<(Redis, Agent, Vec<Said>)> {
     let redis = Redis::private(&[])?;
     fill(&redis)?;
+    stalled_by(redis, EVICTING_WITHOUT_PAUSE)
+}
+
+/// Has this load stall a server, as [`stalled_for_two_seconds`] does.
+fn stalled_by(redis: Redis, load: &str) -> anyhow::Result<(Redis, Agent, Vec<Said>)> {
     let agent = Agent::watching(&redis, &["--probe-mode=evicting-only"])?;
-    let load = redis.load(EVICTING_WITHOUT_PAUSE)?;
+    let load = redis.load(load)?;
     let mut said = Vec::new();
     until_true("clients are stalled", || {
         said.push(Said::ask(&redis)?);
@@ -171,6 +177,30 @@ fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Re
         let is_within = (first.unix_us()..=last.unix_us()).contains(&call.unix_us);
         ensure!(is_within && call.goal.is_some(), "{call:?}");
         ensure!(matches!(call.result, CallResult::Ok | CallResult::Running), "{call:?}");
+    }
+    Ok(())
+}
+
+/// For each key, ten thousand samples are taken of each of 64 databases. The server and the samples say so.
+#[test]
+#[ignore = "needs root and BPF"]
+fn slow_evicting_calls_are_explained_by_what_they_do() -> anyhow::Result<()> {
+    let redis = Redis::private(&["--databases", "64", "--maxmemory-samples", "10000"])?;
+    let fill = "for db=0,63 do redis.call('select',db) for i=1,5000 do redis.call('set','key:'..i,i) end end";
+    redis.cli(&["eval", fill, "0"])?;
+    redis.config_set("maxmemory", &format!("{:.0}", redis.info("used_memory")? + 2e6))?;
+    let (redis, agent, _) = stalled_by(redis, "-t set -d 500 -r 10000000 -c 16 -n 100000000")?;
+    agent.end(Signal::TERM)?;
+    let mut record = record_of(&agent, |summary| summary.server == redis.name())?;
+    let [as_it_is, as_advised] = [Some(10_000), Some(5)];
+    for (samples, is_advised) in [(record.configuration.maxmemory_samples, true), (as_advised, false)] {
+        ensure!(!is_advised || samples == as_it_is, "{samples:?}");
+        record.configuration.maxmemory_samples = samples;
+        let explained = explain(&record);
+        println!("{explained:#?}");
+        // A busy machine is another one.
+        ensure!(explained.causes.iter().any(|cause| cause.kind == CauseKind::Choosing), "{explained:#?}");
+        ensure!(explained.help.contains("Set maxmemory-samples to 5") == is_advised, "{}", explained.help);
     }
     Ok(())
 }

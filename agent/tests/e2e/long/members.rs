@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use evictscope_host::{Words, load_bias};
-use evictscope_model::Member;
+use evictscope_model::{Content, Member};
 use evictscope_plan::ProbePlan;
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::{InfoAnswer, Redis};
@@ -27,7 +27,8 @@ fn members_are_what_info_says_on_every_server() -> anyhow::Result<()> {
 
 fn compare(program: &Path) -> anyhow::Result<()> {
     let effort = EFFORT.to_string();
-    let options = ["--hz", OFTEN, "--active-expire-effort", &effort];
+    let options =
+        ["--hz", OFTEN, "--active-expire-effort", &effort, "--lazyfree-lazy-eviction", "yes", "--databases", "7"];
     let redis = Redis::private_of(program, &options)?;
     let agent = Agent::watching(&redis, &[])?;
     let mut members = Members::of(&redis, program)?;
@@ -48,8 +49,7 @@ fn compare(program: &Path) -> anyhow::Result<()> {
         milliseconds > 0.0 && (counter / 1000) as f64 == milliseconds,
         "{counter} us in cycles, INFO says {milliseconds} ms"
     );
-    ensure!(members.word(Member::ConfigHz)? as u32 == 1, "the frequency of the cron");
-    ensure!(members.word(Member::ActiveExpireEffort)? as u32 == EFFORT, "the effort");
+    configured(&mut members, &redis)?;
     ensure!(members.word(Member::StatExpiredSubkeys).is_ok() == has_fields, "whether fields expire");
     if has_fields {
         let fields = expired_fields(&info)?;
@@ -59,6 +59,25 @@ fn compare(program: &Path) -> anyhow::Result<()> {
 
     exported(&agent, &redis)?;
     println!("{}: {percentage} % stale, {milliseconds} ms in cycles", program.display());
+    Ok(())
+}
+
+/// Compares each member that a directive sets with `CONFIG GET`, if that says a number, or yes or no.
+fn configured(members: &mut Members, redis: &Redis) -> anyhow::Result<()> {
+    for member in Member::of_server() {
+        let Some(directive) = member.line().directive else { continue };
+        let answer = redis.cli(&["config", "get", directive])?;
+        let value = match answer.lines().nth(1) {
+            Some("yes") => 1,
+            Some("no") => 0,
+            Some(value) if value.parse::<u64>().is_ok() => value.parse()?,
+            _ => continue,
+        };
+        let word = members.word(member)?;
+        let read = if member.line().content == Content::Int { u64::from(word as u32) } else { word };
+        println!("  {directive}: {read}");
+        ensure!(read == value, "{directive} is {read}, not {value}");
+    }
     Ok(())
 }
 

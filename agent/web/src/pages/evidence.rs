@@ -144,6 +144,7 @@ fn memory_table(
              lazily, and what only replies still hold. "
             @for (name, then, now) in [
                 ("Keys", then.keys, now.keys),
+                ("Keys with a TTL", then.expiring_keys, now.expiring_keys),
                 ("Keys in the tracking table", then.tracked_keys, now.tracked_keys),
                 ("Values to be freed lazily", then.being_freed, now.being_freed),
             ] {

@@ -44,8 +44,8 @@ pub fn records(records: Result<&[Listed], &str>, of_all: bool, most: usize) -> M
             Err(why) => p { "None are kept: " (why) },
             Ok([]) => p {
                 "There are none" @if of_all { " yet" }
-                ". One is written for each burst that is not plain, for long stalls, slow eviction calls, refused commands and swollen client \
-                 buffers."
+                ". One is written for each burst that is not plain, for long stalls, slow eviction calls, refused commands, swollen client buffers and \
+                 lost keys."
             },
             Ok(records) => {
                 (list(&records[..records.len().min(most)], of_all))

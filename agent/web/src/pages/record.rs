@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_records::explain::{Explanation, Proof, Remedy};
 use evictscope_records::text::{capital, seconds};
-use evictscope_records::{Occasion, Record};
+use evictscope_records::{Occasion, Record, Summary};
 use evictscope_telemetry::{Burst, Timeline};
 use maud::{Markup, html};
 
@@ -15,7 +15,8 @@ use super::frame::{Place, page};
 use super::text::{date_and_time, duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size};
 use super::{calls, evidence, functions, heatmap, panels, text};
 
-pub fn record(record: &Record, explanation: &Explanation, place: Place) -> String {
+/// Returns the page of a record, with its explanation, and links to others.
+pub fn record(record: &Record, explanation: &Explanation, place: Place, links: &[(&str, &Summary)]) -> String {
     let title = title(record);
     let body = html! {
         h1 { (title) }
@@ -25,6 +26,10 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
                 a href=(text::server_link(&record.server.label)) { "Server " (record.server.label) } " · "
                 a href=(text::record_json_link(&record.id)) { "This record as JSON" } " · "
                 "as a file: " code { "evictscope report " (record.id) " -o report.html" }
+                @for (which, other) in links {
+                    " · " a href=(text::record_link(&other.id)) { (which) } ": " (capital(&other.occasion.to_string())) ", "
+                    (date_and_time(other.began_us))
+                }
             }
         }
         (numbers(record))
@@ -123,7 +128,7 @@ fn missing(record: &Record) -> Markup {
     let no_burst = match record.occasion {
         Occasion::Burst => None,
         Occasion::Stall => Some("No burst that had ended belongs to this stall, so there are no totals of one."),
-        Occasion::Call | Occasion::Refused | Occasion::Buffers | Occasion::Ended | Occasion::Asked => {
+        Occasion::Call | Occasion::Refused | Occasion::Buffers | Occasion::Lost | Occasion::Ended | Occasion::Asked => {
             Some("It is about a time and not about a burst, so there are no totals of one.")
         }
     };
@@ -208,6 +213,7 @@ pub fn about_server(record: &Record) -> Markup {
     let server = &record.server;
     let configuration = &record.configuration;
     let text = |text: &Option<String>| or_unknown(text.clone(), |text| text);
+    let yes_or_no = |is: Option<bool>| or_unknown(is, |is| if is { "yes" } else { "no" }.to_owned());
     let number = |number: Option<u32>| or_unknown(number, |number| number.to_string());
     html! {
         dl {
@@ -222,6 +228,10 @@ pub fn about_server(record: &Record) -> Markup {
             (fact("maxmemory-policy", text(&configuration.maxmemory_policy)))
             (fact("hz", number(configuration.hz)))
             (fact("active-expire-effort", number(configuration.active_expire_effort)))
+            (fact("maxmemory-samples", number(configuration.maxmemory_samples)))
+            (fact("maxmemory-eviction-tenacity", number(configuration.maxmemory_eviction_tenacity)))
+            (fact("lazyfree-lazy-eviction", yes_or_no(configuration.lazyfree_lazy_eviction)))
+            (fact("databases", number(configuration.databases)))
         }
     }
 }

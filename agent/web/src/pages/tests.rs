@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use evictscope_records::fixture::burst_record;
-use evictscope_records::{Listed, NoProfile, Occasion, Record, Summary};
+use evictscope_records::{Listed, NoProfile, Occasion, Record, RecordId, Summary};
 use evictscope_telemetry::{BrokenInvariant, Burst, ProbeMode, Snapshot, SocketLook, microseconds};
 
-use super::{ServerView, overview, record_page, server};
+use super::{ServerView, overview, record_page, record_page_among, server};
 use crate::ExportedServer;
 use crate::fixture::{before_a_burst, busy_server, new_server, partial_server, stalled_server, unwatched};
 
@@ -132,6 +132,23 @@ fn a_file_leads_nowhere_and_needs_nothing() {
     for outside in ["href=", "src=\"h", "src=\"/", "<script", "<link", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
+}
+
+#[test]
+fn a_record_leads_to_those_of_its_server_before_and_after_it() {
+    let records = [(3, "6379"), (2, "other"), (1, "6379"), (0, "6379")].map(|(hour, server)| {
+        let mut record = burst_record();
+        record.id = RecordId::new(record.began_us + hour * 3_600_000_000, server, 7);
+        record.server.label = server.to_owned();
+        record
+    });
+    let listed = |record| Listed { path: PathBuf::new(), bytes: 1, summary: Ok(Summary::of(record)) };
+    let page = record_page_among(&records[2], &records.each_ref().map(listed));
+    for (which, other) in [("before", &records[3]), ("after", &records[0])] {
+        let link = format!("href=\"/bursts/{}\">the record {which} it</a>: Burst, ", other.id);
+        assert!(page.contains(&link), "{link} is not in {page}");
+    }
+    assert!(!page.contains(&format!("/bursts/{}", records[1].id)), "of another server");
 }
 
 #[test]

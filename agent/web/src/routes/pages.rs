@@ -69,7 +69,8 @@ pub(super) async fn make_record(State(app): State<App>, Path(label): Path<String
 }
 
 pub(super) async fn record(State(app): State<App>, Path(id): Path<String>) -> Response {
-    app.aside(move |shared| Ok(Html(pages::record_page(&read(shared, id)?, false)))).await
+    app.aside(move |shared| Ok(Html(pages::record_page_among(&read(shared, id)?, &listed(shared).unwrap_or_default()))))
+        .await
 }
 
 pub(super) async fn nothing() -> (StatusCode, &'static str) {

@@ -219,7 +219,7 @@ fn swollen_buffers_are_told_by_class() {
     });
     record.occasion = Occasion::Buffers;
     let explanation = explain(&record);
-    assert_eq!(explanation.why, "Client buffers of subscribers took 141 MiB, 43 % of maxmemory.");
+    assert_eq!(explanation.why, "Client buffers of subscribers held up to 141 MiB, 43 % of maxmemory.");
     assert!(explanation.help.contains("client-output-buffer-limit pubsub"), "{}", explanation.help);
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Records bursts that are not plain. Also records, if no recorded burst covers them: stalls of a second in all, even
 //! in parts with less than half a minute between them; evicting calls that took a tenth of a second of CPU time;
-//! refused commands; and client buffers that take much of `maxmemory`. All are limited, so that a server that is in
-//! trouble all day fills no disk:
+//! refused commands; client buffers that take much of `maxmemory`; and keys that are lost. All are limited, so that a
+//! server that is in trouble all day fills no disk:
 //!
 //! - Bursts: [`BURSTS`] at once, and one more every [`BURST_EVERY`]. GitLab's server had a burst every 7 to 15 minutes,
 //!   so all of its bursts are recorded. Of a server with a burst every few seconds, at most 18 are in the first hour
@@ -11,7 +11,7 @@
 //!   leave room for them.
 //! - Stalls, and slow calls: [`SOME`] of each at once, and one more every [`SOME_EVERY`]. A burst that does not end has
 //!   no other records.
-//! - Refused commands, and client buffers: one of each every [`FEW_EVERY`].
+//! - Refused commands, client buffers, and lost keys: one of each every [`FEW_EVERY`].
 //! - The end of the server: as `watch/endings.rs` allows.
 //! - Requests: one at a time. Anyone who asks meanwhile gets the same record.
 //!
@@ -22,6 +22,8 @@ use std::time::Duration;
 
 use evictscope_records::Occasion;
 use evictscope_telemetry::{Burst, BurstKind};
+
+use super::losses::{KeyCounts, Loss, Losses};
 
 /// How much of the time before is in a record.
 pub const BEFORE: Duration = Duration::from_secs(60);
@@ -69,6 +71,8 @@ pub struct Sight {
     pub refused: Option<u64>,
     /// The share of `maxmemory` that client buffers take.
     pub buffers: Option<f64>,
+    /// Its keys, if they were counted.
+    pub keys: Option<KeyCounts>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -133,12 +137,14 @@ pub struct Occasions {
     calls: Allowance,
     refusals: Allowance,
     swellings: Allowance,
+    losses: Allowance,
     /// For how long the server had been stalled until the last reading.
     stalled: Option<Duration>,
     stall: Option<Stall>,
     /// How many commands had been refused until the last reading.
     refused: Option<u64>,
     are_buffers_swollen: bool,
+    keys: Losses,
     waiting: Vec<WantedRecord>,
 }
 
@@ -150,10 +156,12 @@ impl Default for Occasions {
             calls: Allowance::new(SOME, SOME_EVERY),
             refusals: Allowance::new(1.0, FEW_EVERY),
             swellings: Allowance::new(1.0, FEW_EVERY),
+            losses: Allowance::new(1.0, FEW_EVERY),
             stalled: None,
             stall: None,
             refused: None,
             are_buffers_swollen: false,
+            keys: Losses::default(),
             waiting: Vec::new(),
         }
     }
@@ -170,10 +178,15 @@ impl Occasions {
         if sight.refused > before && before.is_some() && self.refusals.take(now, 0.0) {
             self.wait_for(Occasion::Refused, now);
         }
+        if let Some(loss) = sight.keys.and_then(|keys| self.keys.saw(now, keys)) {
+            self.saw_loss(now, loss);
+        }
         if let Some(share) = sight.buffers {
             let were_swollen = self.are_buffers_swollen;
             self.are_buffers_swollen = share > if were_swollen { SHRUNK } else { SWOLLEN };
-            if self.are_buffers_swollen && !were_swollen && self.swellings.take(now, 0.0) {
+            let is_lost =
+                self.waiting.iter().any(|other| other.occasion == Occasion::Lost && other.is_within(now, now));
+            if self.are_buffers_swollen && !were_swollen && !is_lost && self.swellings.take(now, 0.0) {
                 self.wait_for(Occasion::Buffers, now);
             }
         }
@@ -195,6 +208,23 @@ impl Occasions {
             && self.calls.take(now, 0.0)
         {
             self.waiting.push(WantedRecord::new(Occasion::Call, began, ended));
+        }
+    }
+
+    /// Has a record made of keys that are lost, until they no longer go so fast.
+    fn saw_loss(&mut self, now: Duration, loss: Loss) {
+        let mut waiting = self.waiting.iter_mut();
+        let pending = waiting.find(|other| other.occasion == Occasion::Lost);
+        match (loss, pending) {
+            (_, Some(pending)) if now.saturating_sub(pending.began) < LONGEST_STALL => {
+                (pending.ended, pending.due) = (now, now + AFTER);
+            }
+            (Loss::Began(began), None) if self.losses.take(now, 0.0) => {
+                // What swells meanwhile is part of it.
+                self.drop_within(&[Occasion::Buffers], began, now);
+                self.waiting.push(WantedRecord::new(Occasion::Lost, began, now));
+            }
+            _ => {}
         }
     }
 
@@ -259,11 +289,20 @@ impl Occasions {
         let is_in = |stall: &Stall| stall.began <= over(burst);
         if is_recorded {
             let _ = self.stall.take_if(|stall| is_in(stall));
-            self.drop_within(&[Occasion::Stall, Occasion::Call, Occasion::Buffers], burst.started, over(burst));
+            let covered = [Occasion::Stall, Occasion::Call, Occasion::Buffers, Occasion::Lost];
+            self.drop_within(&covered, burst.started, over(burst));
             let record = WantedRecord::new(Occasion::Burst, burst.started, over(burst));
             self.waiting.push(WantedRecord { burst: Some(burst.clone()), ..record });
-        } else if let Some(stall) = self.stall.as_mut().filter(|stall| is_in(stall)) {
-            stall.burst = Some(burst.clone());
+        } else {
+            if let Some(stall) = self.stall.as_mut().filter(|stall| is_in(stall)) {
+                stall.burst = Some(burst.clone());
+            }
+            let is_lost = |other: &&mut WantedRecord| {
+                other.occasion == Occasion::Lost && other.is_within(burst.started, over(burst))
+            };
+            if let Some(lost) = self.waiting.iter_mut().find(is_lost) {
+                lost.burst = Some(burst.clone());
+            }
         }
         is_recorded
     }

@@ -7,7 +7,7 @@ use evictscope_records::fixture::burst_record;
 use evictscope_telemetry::{Burst, BurstKind};
 use proptest::prelude::*;
 
-use super::{AFTER, GAP, LEAST_CALL, LEAST_STALL, LONGEST_STALL, Occasions, SWOLLEN, Sight, WantedRecord};
+use super::{AFTER, GAP, KeyCounts, LEAST_CALL, LEAST_STALL, LONGEST_STALL, Occasions, SWOLLEN, Sight, WantedRecord};
 
 const START: Duration = Duration::from_secs(7_200);
 const TENTH: Duration = Duration::from_millis(100);
@@ -208,6 +208,28 @@ fn client_buffers_that_swell_in_a_stall_belong_to_it() {
 }
 
 #[test]
+fn lost_keys_are_recorded_until_they_no_longer_go() {
+    let sight = |second: u64| {
+        let evicted = 5_000 * second.clamp(100, 110);
+        Sight {
+            keys: Some(KeyCounts { keys: 1_000_000 - evicted, evicted, ..KeyCounts::default() }),
+            ..Sight::default()
+        }
+    };
+    let found = made(sight);
+    let found: Vec<_> = found.iter().map(|record| (record.occasion, record.began, record.ended)).collect();
+    assert_eq!(found, [(Occasion::Lost, START + GAP * 100, START + GAP * 110)]);
+    // A burst that is recorded has them, too.
+    let mut occasions = Occasions::default();
+    for second in 0..115 {
+        occasions.saw(START + GAP * second as u32, &sight(second));
+    }
+    occasions.ended(START + GAP * 115, &burst(BurstKind::SelfAmplifying, START + GAP * 99));
+    let found = occasions.finish(None);
+    assert_eq!(found.iter().map(|record| record.occasion).collect::<Vec<_>>(), [Occasion::Burst]);
+}
+
+#[test]
 fn a_burst_without_end_is_recorded_again_and_again() {
     let mut occasions = Occasions::default();
     let made = follow(&mut occasions, HOUR, |_| true, |_| true);
@@ -274,13 +296,14 @@ proptest! {
                 call: Some((now, Duration::from_millis(*more))),
                 refused: Some(index as u64),
                 buffers: Some(if *has_burst { 0.2 } else { 0.0 }),
+                keys: Some(KeyCounts { keys: 10_000 * u64::from(*has_burst), ..KeyCounts::default() }),
             };
             occasions.saw(now, &sight);
             recorded += occasions.due(now).len();
-            prop_assert!(occasions.waiting.len() <= 15);
+            prop_assert!(occasions.waiting.len() <= 16);
         }
         recorded += occasions.finish(None).len();
         let hours = (now - HOUR).div_duration_f64(HOUR);
-        prop_assert!(recorded as f64 <= 16.0 + 26.0 * hours, "{recorded} in {hours} hours");
+        prop_assert!(recorded as f64 <= 17.0 + 27.0 * hours, "{recorded} in {hours} hours");
     }
 }
