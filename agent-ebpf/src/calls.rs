@@ -88,7 +88,6 @@ pub fn end_inner(hit: &mut Hit, ended: u64) -> u64 {
 
 /// An inner call that has ended, nanoseconds.
 pub struct Left {
-    /// How long it took.
     pub wall: u64,
     /// How much of that it waited for a CPU.
     pub waited: u64,

@@ -35,12 +35,10 @@ pub fn copy_registers(to: &mut SiteWords, regs: &pt_regs) {
 pub struct Known {
     /// The value; 0 if it is not known.
     pub value: u64,
-    /// Whether it is known.
     pub is_known: bool,
 }
 
 impl Known {
-    /// Not known.
     pub const NOT: Self = Self { value: 0, is_known: false };
 }
 

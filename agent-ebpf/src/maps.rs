@@ -131,7 +131,6 @@ impl<T> Drop for Update<T> {
 
 /// What a uprobe program works on.
 pub struct Hit {
-    /// The server's slot.
     pub slot: u32,
     /// The function's number.
     function: u16,
@@ -139,7 +138,6 @@ pub struct Hit {
     pub site: u8,
     /// At an exit or the inner site, which calls end there.
     pub when: When,
-    /// The server's configuration.
     pub config: &'static ServerConfig,
     /// What is counted of the function's calls.
     pub calls: Update<CallStats>,

@@ -32,7 +32,6 @@ pub enum Variable {
     Maxmemory = 4,
 }
 
-/// All variables, in the order of their indices.
 pub const VARIABLES: [Variable; 5] =
     [Variable::MemReported, Variable::Overhead, Variable::MemUsed, Variable::MemTofree, Variable::Maxmemory];
 
@@ -72,7 +71,6 @@ pub struct EncodedTerm {
 }
 
 impl EncodedTerm {
-    /// A term that is not used.
     pub const ABSENT: Self =
         Self { kind: TermKind::Absent as u8, register: 0, width: 8, negative: 0, reserved: 0, displacement: 0 };
 }
@@ -87,10 +85,8 @@ pub struct EncodedRecipe {
 }
 
 impl EncodedRecipe {
-    /// A variable that is not known.
     pub const UNKNOWN: Self = Self { terms: [EncodedTerm::ABSENT; MAX_TERMS] };
 
-    /// Returns whether the plan knows the variable.
     pub const fn is_known(&self) -> bool {
         self.terms[0].kind != TermKind::Absent as u8
     }
@@ -121,10 +117,8 @@ pub struct AllocatorCounters {
 }
 
 impl AllocatorCounters {
-    /// Counters that are not known.
     pub const UNKNOWN: Self = Self { address: 0, stride: 1, count: 0, threads: 0, threads_width: 8, overflow: 0 };
 
-    /// A single counter.
     pub const fn one(address: u64) -> Self {
         Self { address, count: 1, ..Self::UNKNOWN }
     }
@@ -148,7 +142,6 @@ pub struct EvictionConfig {
 }
 
 impl EvictionConfig {
-    /// A call of which nothing is known.
     pub const UNKNOWN: Self = Self {
         reads: [EncodedTerm::ABSENT; MAX_READS],
         recipes: [EncodedRecipe::UNKNOWN; VARIABLES.len()],
@@ -189,7 +182,6 @@ pub struct ExpireConfig {
 }
 
 impl ExpireConfig {
-    /// A cycle of which nothing is known.
     pub const UNKNOWN: Self = Self {
         starts: [CycleStart { cycle_type: EncodedTerm::ABSENT, job: EncodedTerm::ABSENT }; MAX_START_SITES],
         ends: [CycleKeys { sampled: EncodedTerm::ABSENT, expired: EncodedTerm::ABSENT }; MAX_DONE_SITES],
@@ -207,14 +199,11 @@ pub struct ServerConfig {
     /// By traced function, whether calls that begin now are counted: 1 while the probes of both a call's
     /// beginning and its end are attached.
     pub is_observed: [u32; MAX_FUNCTIONS as usize],
-    /// The eviction call.
     pub eviction: EvictionConfig,
-    /// The expire cycle.
     pub expire: ExpireConfig,
 }
 
 impl ServerConfig {
-    /// A slot that nobody uses.
     pub const OFF: Self = Self {
         tgid: 0,
         run_delay: 0,

@@ -18,10 +18,8 @@ impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
 }
 
 impl<const BUCKETS: usize> Histogram<BUCKETS> {
-    /// An empty histogram.
     pub const ZERO: Self = Self { counts: [0; BUCKETS], sum: 0 };
 
-    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

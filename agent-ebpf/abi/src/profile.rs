@@ -40,7 +40,6 @@ impl ProfileSample {
 pub struct ProfileCounts {
     /// The process whose main thread is sampled.
     pub tgid: u64,
-    /// Samples that were taken.
     pub samples: u64,
     /// Samples for which there was no room.
     pub lost: u64,

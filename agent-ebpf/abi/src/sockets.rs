@@ -115,7 +115,6 @@ macro_rules! kernel_members {
         }
 
         impl $name {
-            /// How many there are.
             pub const COUNT: usize = [$(Self::$member),*].len();
             /// All of them, in their order, and where they are.
             pub const ALL: [(Self, $crate::MemberPath); Self::COUNT] = [$((Self::$member, &$path)),*];

@@ -55,7 +55,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them, in the order of their indices.
     pub const ALL: [Self; 5] = [Self::Recipe, Self::Member, Self::Allocator, Self::OtherProcess, Self::Map];
 }
 
@@ -100,9 +99,7 @@ pub const CHECKED_ONE_IN: u64 = 17;
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// At its entry.
     Enter = 0,
-    /// At its return.
     Return = 1,
     /// At the inner site, which only inner calls pass.
     Inner = 2,
@@ -111,7 +108,6 @@ pub enum Probe {
 }
 
 impl Probe {
-    /// All of them, in the order of their indices.
     pub const ALL: [Self; 4] = [Self::Enter, Self::Return, Self::Inner, Self::Exit];
 }
 
@@ -120,11 +116,8 @@ impl Probe {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Updated<T> {
-    /// Updates finished.
     pub finished: u64,
-    /// What is counted.
     pub value: T,
-    /// Updates begun.
     pub begun: u64,
 }
 
@@ -136,7 +129,6 @@ pub const LONGEST_WINDOWS: usize = 8;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Longest {
-    /// The window's number.
     pub window: u64,
     /// How long the call took without these, nanoseconds.
     pub duration_ns: u64,
@@ -145,7 +137,6 @@ pub struct Longest {
 impl Longest {
     /// The exponent of a window's length in nanoseconds: 2^30, a little more than a second.
     const WINDOW: u32 = 30;
-    /// A window's length, nanoseconds.
     pub const WINDOW_NS: u64 = 1 << Self::WINDOW;
 
     /// Returns the number of the window that contains a monotonic time, nanoseconds.
@@ -203,7 +194,6 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// Returns the value, if it is known.
     pub const fn get(self) -> Option<u64> {
         match self.is_known {
             0 => None,
@@ -249,7 +239,6 @@ impl SlowEviction {
     /// The exponent of a window's length in nanoseconds: 2^27, a little more than the tenth of a second after which the
     /// agent reads again. A window is kept until the next one is over, so the agent takes in each window whole.
     const WINDOW: u32 = 27;
-    /// A window's length, nanoseconds.
     pub const WINDOW_NS: u64 = 1 << Self::WINDOW;
 
     /// Returns the number of the window that contains a monotonic time, nanoseconds.
@@ -328,9 +317,7 @@ pub enum CycleType {
 }
 
 impl CycleType {
-    /// All of them, in the order of their indices.
     pub const ALL: [Self; 5] = [Self::Slow, Self::Fast, Self::Unknown, Self::SlowFields, Self::FastFields];
-    /// The types that are for keys.
     pub const OF_KEYS: [Self; 3] = [Self::Slow, Self::Fast, Self::Unknown];
 }
 

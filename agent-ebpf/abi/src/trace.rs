@@ -46,7 +46,6 @@ pub const TRACE_THREADS: u32 = 512;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceConfig {
-    /// The process.
     pub tgid: u32,
     /// Whether calls that begin now are counted.
     pub is_observed: u32,
@@ -84,21 +83,17 @@ pub struct TracedThread {
     pub lost: u64,
     /// Slow calls that were not reported, because the reader did not keep up.
     pub slow_lost: u64,
-    /// The longest call, nanoseconds.
     pub longest_ns: u64,
-    /// Sum of all durations, nanoseconds.
     pub sum_ns: u64,
     /// Calls that ended, by [`trace_bucket`] of their duration.
     pub durations: [u64; TRACE_BUCKETS],
 }
 
 impl TraceShared {
-    /// What a trace begins with.
     pub const NEW: Self = Self { cycles: [0; TRACE_CYCLES], cycle_hits: 0, crowded: 0, new_thread: TracedThread::NEW };
 }
 
 impl TracedThread {
-    /// What a thread begins with.
     pub const NEW: Self = Self {
         since_ns: 0,
         stack_pointer: 0,
@@ -135,9 +130,7 @@ pub struct TraceShared {
 pub struct TracedCall {
     /// Monotonic time at which it ended, nanoseconds.
     pub ended_ns: u64,
-    /// How long it took, nanoseconds.
     pub duration_ns: u64,
-    /// The thread that made it.
     pub tid: u32,
     /// What began inside it: a bit for each number of a traced function.
     pub ran: u32,

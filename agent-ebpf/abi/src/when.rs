@@ -13,10 +13,8 @@ const OVERFLOW: u32 = 11;
 pub struct When(u8);
 
 impl When {
-    /// Each call.
     pub const ALWAYS: Self = Self(0);
 
-    /// None.
     pub const NEVER: Self = Self(u8::MAX);
 
     /// Returns those for which a condition holds, by its number in x86-64 instructions (0 to 15).
@@ -24,12 +22,10 @@ impl When {
         Self(1 + (number & 15))
     }
 
-    /// Returns it as a cookie carries it.
     pub const fn encode(self) -> u8 {
         self.0
     }
 
-    /// Returns what [`When::encode`] encoded as `raw`.
     pub const fn decode(raw: u8) -> Self {
         Self(raw)
     }

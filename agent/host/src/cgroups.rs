@@ -27,7 +27,6 @@ pub struct Container {
 }
 
 impl Container {
-    /// Returns the first digits of the container's id.
     pub fn short_id(&self) -> Option<&str> {
         self.id.as_deref()?.get(..SHORT_ID_DIGITS)
     }

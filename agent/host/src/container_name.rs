@@ -34,7 +34,6 @@ const FILES: [(&str, &str); 3] = [
 /// What a container is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerName {
-    /// The container.
     pub name: String,
     /// The Kubernetes pod that it is in.
     pub pod: Option<PodName>,
@@ -43,9 +42,7 @@ pub struct ContainerName {
 /// What a pod is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodName {
-    /// Its namespace.
     pub namespace: String,
-    /// The pod.
     pub name: String,
 }
 

@@ -51,7 +51,6 @@ pub struct Search {
 }
 
 impl Search {
-    /// Returns the bytes of the file that was found.
     pub fn data(&self) -> Option<&[u8]> {
         self.found.as_ref().map(|file| file.data.as_slice())
     }
@@ -101,7 +100,6 @@ pub fn debug_places(directories: &[PathBuf], names: &DebugFileNames, exe: &Path,
 }
 
 impl DebugPlace {
-    /// Opens what is there.
     pub fn open(&self) -> OpenedDebugFile {
         let seen = self.root.join(self.path.strip_prefix("/").unwrap_or(&self.path));
         let file = open_in(&self.root, &self.path).and_then(|file| Contents::of(file, &seen));

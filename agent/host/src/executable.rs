@@ -21,7 +21,6 @@ const MAX_BYTES: u64 = 128 << 20;
 
 /// Why an executable could not be read.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum ExecutableError {
     /// It is another user's process, or the file's mode forbids reading it.
     #[error("may not read {}: run as root", .0.display())]
@@ -49,7 +48,6 @@ pub struct ExecutableId {
     pub file: FileId,
     /// Seconds since 1970, and nanoseconds.
     modified: (i64, u32),
-    /// How large it is.
     pub bytes: u64,
 }
 
@@ -117,7 +115,6 @@ impl Executable {
         Ok(Self { file, readable: None, path: path.to_owned(), id })
     }
 
-    /// Returns which file it is.
     pub fn id(&self) -> ExecutableId {
         self.id
     }

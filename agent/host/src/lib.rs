@@ -8,6 +8,7 @@
 //! It neither writes to a process nor talks to one. Deliberately absent: what is in an executable (`evictscope-plan`).
 
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "only this workspace uses it: a name and a type say what most of these are")]
 
 mod breakpoints;
 mod cgroups;

@@ -78,7 +78,6 @@ pub struct HostKills {
 }
 
 impl HostKills {
-    /// Reads it again.
     pub fn follow(&mut self) {
         let count = host_kills();
         if (count.zip(self.count)).is_some_and(|(now, before)| now > before) {
@@ -87,7 +86,6 @@ impl HostKills {
         self.count = count.or(self.count);
     }
 
-    /// Returns whether it rose of late.
     pub fn rose(&self) -> bool {
         self.rose.is_some_and(|rose| rose.elapsed() < RECENT)
     }

@@ -67,7 +67,6 @@ pub enum MemoryError {
         advice = yama_forbids().unwrap_or_else(|| Confinement::of_process().lacks_others())
     )]
     Denied(u32),
-    /// Anything else.
     #[error("cannot read the memory of process {0}: {1}")]
     Other(u32, io::Error),
 }
@@ -92,7 +91,6 @@ impl Words {
         Ok(Self { pid, memory, ranges: Vec::new(), places: Vec::new() })
     }
 
-    /// Chooses the words at these addresses.
     pub fn choose(&mut self, addresses: &[ProcessAddress]) {
         let mut sorted: Vec<u64> = addresses.iter().map(|address| address.get()).collect();
         sorted.sort_unstable();

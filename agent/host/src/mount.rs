@@ -16,7 +16,6 @@ use crate::process::exe_proc_path;
 /// The most bytes of a list of mounts: anybody may have 100,000 of them in a namespace of his own.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// The type of an overlay.
 pub const OVERLAY: &str = "overlay";
 
 /// A mount, as `/proc/PID/mountinfo` describes it (`proc_pid_mountinfo(5)`).
@@ -26,9 +25,7 @@ pub struct Mount {
     root: PathBuf,
     /// Where it is mounted.
     point: PathBuf,
-    /// The type of its file system.
     pub kind: String,
-    /// The options of its file system.
     pub options: String,
 }
 

@@ -110,7 +110,6 @@ fn is_printable(letter: char) -> bool {
 /// A server that has no label yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewServer<'a> {
-    /// Process id.
     pub pid: u32,
     /// Its port, else the path of its socket, else `pid-N`.
     pub name: &'a str,

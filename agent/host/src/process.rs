@@ -51,7 +51,6 @@ impl ProcessIdentity {
         }
     }
 
-    /// Returns how long ago the process started.
     pub fn age(&self) -> Duration {
         let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
         let started = self.start_time_ticks * 1_000 / procfs::ticks_per_second().max(1);
@@ -118,7 +117,6 @@ impl ProcessHandle {
         Ok(Self { identity, pidfd })
     }
 
-    /// Returns the identity that it was opened with.
     pub fn identity(&self) -> &ProcessIdentity {
         &self.identity
     }
@@ -148,7 +146,6 @@ impl ProcessHandle {
         }
     }
 
-    /// Returns its pidfd, if it has one.
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.pidfd.as_ref().map(|pidfd| pidfd.as_fd())
     }
@@ -161,7 +158,6 @@ pub enum Remains {
     Exiting,
     /// It has ended, and its parent has yet to take its exit code, which is this one, as `wait(2)` has it.
     Zombie(i32),
-    /// Nothing is left of it.
     Nothing,
     /// It lives: it executes another program.
     AnotherProgram,

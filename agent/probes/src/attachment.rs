@@ -23,14 +23,12 @@ pub enum Probed {
     Nothing,
     /// Those that pass the inner site.
     Inner,
-    /// Every call.
     Every,
 }
 
 /// What is probed of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coverage {
-    /// Which eviction calls.
     pub eviction: Probed,
     /// Whether expire cycles that pass their early returns are probed. They are rare: the probe mode does not affect
     /// them.
@@ -38,7 +36,6 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Nothing is placed in the server's code.
     pub const NOTHING: Self = Self { eviction: Probed::Nothing, cycles: false };
 
     fn of(self, function: &Description) -> Probed {
@@ -59,7 +56,6 @@ const ATTACH_ORDER: [Probe; 4] = [Probe::Exit, Probe::Enter, Probe::Return, Prob
 /// A server to attach to.
 #[derive(Clone)]
 pub struct PlannedServer {
-    /// Its process id.
     pub pid: u32,
     /// The executable that it runs, open.
     pub exe: Arc<Executable>,
@@ -242,7 +238,6 @@ impl Attachment {
         probes.maps.read(*number, self.functions(), to);
     }
 
-    /// Returns how many sites are probed.
     pub fn sites(&self) -> usize {
         sites_of(&self.placed)
     }

@@ -14,7 +14,6 @@ pub const OLDER_KERNELS: &str = "To give the service CAP_SYS_ADMIN: `cd /etc/sys
 
 /// What can go wrong with the kernel.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum ProbeError {
     #[error(
         "the kernel does not allow this process to load BPF programs or attach probes: {0}; {advice}", advice = Confinement::of_process().lacks_links(LINKS)

@@ -11,7 +11,6 @@ use super::error::ProbeError;
 /// Where the kernel describes itself.
 const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// Where the members are.
 pub struct KernelOffsets {
     /// The offsets that the program on sockets needs, by [`KernelMember`], bytes; 0 for what this kernel lacks and may
     /// lack.

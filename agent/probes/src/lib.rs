@@ -9,6 +9,8 @@
 //! This is the only crate that uses aya, and, with `agent-ebpf`, the only one with `unsafe` code. It decides neither
 //! what to probe (`evictscope-plan`) nor when (`evictscope-telemetry`). `build.rs` compiles the programs.
 
+#![allow(missing_docs, reason = "only this workspace uses it: a name and a type say what most of these are")]
+
 mod attachment;
 mod bpf;
 mod config;

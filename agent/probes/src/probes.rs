@@ -120,9 +120,7 @@ impl Drop for Slot {
 /// Something that a program reports about a server.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KernelMessage {
-    /// The server's process id.
     pub pid: u32,
-    /// What it says.
     pub text: String,
 }
 

@@ -164,12 +164,10 @@ impl Cookies {
 }
 
 impl Sampling {
-    /// Returns what its samples are marked with.
     pub fn cookie(&self) -> u64 {
         self.cookie
     }
 
-    /// Stops taking samples.
     pub fn stop(&mut self) {
         self.attached = None;
     }

@@ -13,11 +13,9 @@ use super::error::ProbeError;
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     pub pid: u32,
-    /// The executable that it runs.
     pub exe: BorrowedFd<'a>,
 }
 
-/// The executable of this process.
 pub struct OwnExecutable(File);
 
 impl OwnExecutable {
@@ -55,7 +53,6 @@ unsafe extern "C" {
     fn evictscope_calibration_stepped();
 }
 
-/// A function that takes nothing and returns nothing.
 pub type TargetFunction = unsafe extern "C" fn();
 
 /// Two functions that begin with an instruction that the kernel emulates, and one whose first instruction it

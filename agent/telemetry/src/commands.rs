@@ -44,9 +44,7 @@ pub struct CommandCounts {
 /// What commands took between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandSpan {
-    /// Its beginning, microseconds since 1970.
     pub from_us: u64,
-    /// Its end, likewise.
     pub to_us: u64,
     /// Whether clients were stalled.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -63,9 +61,7 @@ pub struct CommandSpan {
 pub struct CommandShare {
     /// As INFO names it: `get`, `config|get`.
     pub name: String,
-    /// How often it was called.
     pub calls: u64,
-    /// How long that took, microseconds.
     pub us: u64,
 }
 

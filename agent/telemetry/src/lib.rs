@@ -13,6 +13,7 @@
 //! the maps (`evictscope-probes`), and names of metrics (`evictscope-web`).
 
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "only this workspace uses it: a name and a type say what most of these are")]
 #![cfg_attr(
     test,
     allow(

@@ -41,7 +41,6 @@ impl<'a> HistogramView<'a> {
         })
     }
 
-    /// Returns the number of values.
     pub fn count(self) -> u64 {
         self.counts.iter().sum()
     }
@@ -64,7 +63,6 @@ impl HistogramTotals {
         }
     }
 
-    /// Returns a view of it.
     pub fn view(&self) -> HistogramView<'_> {
         HistogramView { bounds: self.bounds, counts: &self.counts, sum: self.sum }
     }
@@ -112,7 +110,6 @@ impl RecentMaximum {
         self.values.push_back((at, value));
     }
 
-    /// Forgets values that no longer count.
     pub fn forget(&mut self, now: Duration) {
         let is_over = |first: &mut (Duration, u64)| first.0 + RECENTLY <= now;
         while self.values.pop_front_if(is_over).is_some() {}

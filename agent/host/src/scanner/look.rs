@@ -29,7 +29,6 @@ pub(super) const LISTEN: Duration = Duration::from_secs(10);
 pub struct ServerProcess {
     /// Tells it from every other server, including past ones.
     pub identity: ProcessIdentity,
-    /// Tells when it has ended.
     pub handle: Arc<ProcessHandle>,
     /// The name that it was started by, as the kernel keeps it (15 bytes): the link's, if it was started by a link to a
     /// file with another name. Its arguments do not show it: a server overwrites them with its title.
@@ -49,9 +48,7 @@ pub struct ServerProcess {
 /// A process that looks like a server, but that the agent cannot look into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HiddenServer {
-    /// Process id.
     pub pid: u32,
-    /// The user it runs as.
     pub uid: u32,
     /// Whether it may not be read.
     pub is_denied: bool,
@@ -68,7 +65,6 @@ pub(super) enum Look {
         handle: ProcessHandle,
         by: Exclusion,
     },
-    /// It does not listen yet.
     Starting,
     Hidden(HiddenServer),
 }

@@ -71,7 +71,6 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// Returns a scanner that knows nothing yet.
     pub fn new(matcher: Matcher) -> Self {
         Self {
             matcher,

@@ -148,7 +148,6 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Notes that it listens at a port.
     pub fn listens(&mut self, port: u16) {
         self.listened.insert(port);
     }
@@ -174,7 +173,6 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// Returns the last tick.
     pub fn now() -> Self {
         Self {
             length: clock_getres(ClockId::MonotonicCoarse).try_into().unwrap_or_default(),
@@ -182,7 +180,6 @@ impl Ticks {
         }
     }
 
-    /// Returns how many there are in a second.
     pub fn per_second(self) -> u32 {
         u32::try_from(1_000_000_000 / self.length.as_nanos().max(1)).unwrap_or(u32::MAX)
     }

@@ -37,7 +37,6 @@ struct Thread(TracedThread);
 // SAFETY: integers only, without padding between them.
 unsafe impl Pod for Thread {}
 
-/// The loaded programs, and their maps.
 pub struct Tracer {
     programs: Programs,
     config: Mapped<TraceConfig>,
@@ -213,9 +212,7 @@ pub struct TraceCounts {
     pub slow_lost: u64,
     /// Hits where evicting calls and expire cycles begin.
     pub cycle_hits: u64,
-    /// The longest call, nanoseconds.
     pub longest_ns: u64,
-    /// Sum of all durations, nanoseconds.
     pub sum_ns: u64,
     /// Calls that ended, by the bucket of their duration.
     pub durations: [u64; TRACE_BUCKETS],
@@ -224,7 +221,6 @@ pub struct TraceCounts {
 }
 
 impl TraceCounts {
-    /// Nothing.
     pub const NONE: Self = Self {
         entry_hits: 0,
         begun: 0,
@@ -238,19 +234,15 @@ impl TraceCounts {
         is_crowded: false,
     };
 
-    /// Returns how many calls ended.
     pub fn ended(&self) -> u64 {
         self.durations.iter().sum()
     }
 }
 
-/// What to trace.
 pub struct TraceJob {
-    /// The process.
     pub pid: u32,
     /// The executables that it may run, open: the first one in which probes appear in its memory.
     pub exes: Vec<Executable>,
-    /// Its memory.
     pub memory: Words,
     /// Where probes appear there.
     pub addresses: Vec<ProcessAddress>,
@@ -339,12 +331,10 @@ impl Tracing {
         self.tracer.programs.keeper.has_failed()
     }
 
-    /// Returns how many sites are probed.
     pub fn sites(&self) -> usize {
         self.placed.iter().map(Link::sites).sum()
     }
 
-    /// Returns what was counted until now.
     pub fn counts(&self) -> TraceCounts {
         self.tracer.counts()
     }

@@ -41,7 +41,6 @@ pub struct Peers {
     last: Option<DatedLook>,
     /// The connections whose answers were not all taken at the last look: how far they were, and since when.
     untaken: HashMap<u64, (u32, Duration)>,
-    /// The worst looks of the last ten minutes.
     pub worst: WorstPeers,
 }
 

@@ -12,9 +12,7 @@ pub(super) const TICK: Duration = Duration::from_millis(10);
 /// A reading of a main thread.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadReading {
-    /// Monotonic time.
     pub at: Duration,
-    /// Its times, according to the kernel.
     pub times: ThreadTimes,
     /// Whether it slept in its event loop; `None` if it ran, or if that is not known.
     pub is_resting: Option<bool>,

@@ -24,9 +24,7 @@ const SPAN: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StallCause {
-    /// Evicting calls.
     Eviction,
-    /// Expire cycles.
     Expire,
     /// Whatever else it executes: commands above all.
     Commands,
@@ -153,9 +151,7 @@ impl Stalls {
 /// A reading of a main thread. All times only grow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StallReading {
-    /// Monotonic time.
     pub at: Duration,
-    /// The main thread's times.
     pub times: ThreadTimes,
     /// Time in evicting calls; `None` if these are not timed.
     pub eviction: Option<Inside>,
@@ -170,7 +166,6 @@ pub(crate) struct StallReading {
 pub(crate) struct Inside {
     /// All of it except waits for a CPU, nanoseconds: the thread may also have slept.
     pub ns: u64,
-    /// CPU time, nanoseconds.
     pub cpu_ns: u64,
 }
 

@@ -37,7 +37,6 @@ pub struct AutoMode {
     budget: OverheadBudget,
     /// Whether every-call mode can be entered at all.
     has_every_call: bool,
-    /// The mode to be in.
     pub mode: ProbeMode,
     /// When the present mode was entered, monotonic time.
     since: Option<Duration>,
@@ -65,7 +64,6 @@ impl AutoMode {
         }
     }
 
-    /// Returns whether the probes must be on now.
     pub fn is_on(&self) -> bool {
         self.mode != ProbeMode::Sampled || self.sampling.on_since.is_some()
     }

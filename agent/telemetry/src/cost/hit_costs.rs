@@ -27,7 +27,6 @@ pub struct HitCosts {
 pub struct ProbedSites {
     /// The entry, with the return probe.
     pub entry: Option<bool>,
-    /// The inner site.
     pub inner: Option<bool>,
     /// The exits: emulated if each of them is.
     pub exits: Option<bool>,
@@ -108,7 +107,6 @@ pub enum ProbeMode {
 }
 
 impl ProbeMode {
-    /// Every mode, in the order in which they are shown.
     pub const ALL: [Self; 3] = [Self::EveryCall, Self::EvictingOnly, Self::Sampled];
 }
 

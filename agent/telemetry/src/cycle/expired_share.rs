@@ -21,7 +21,6 @@ pub(super) struct ExpiredShare {
 }
 
 impl ExpiredShare {
-    /// Takes in an observation.
     pub fn saw(&mut self, seen: &Moment) {
         let Some(keys) = seen.cycle_keys else {
             self.counted.clear();

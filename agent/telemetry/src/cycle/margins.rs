@@ -90,11 +90,9 @@ impl Point {
 /// By how much memory grows, bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryGrowth {
-    /// The mean.
     pub mean: f64,
     /// The true growth is within this of the mean in 95 % of cases, judging by how the parts of that time differ.
     pub error: f64,
-    /// The time over which it was measured.
     pub over: Duration,
 }
 
@@ -110,7 +108,6 @@ impl MemoryGrowth {
 /// What evictions would take of the main thread's time at the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EvictionLoad {
-    /// The share of its time.
     pub share: f64,
     /// Where the CPU time that a byte takes was measured.
     pub measured: CostOrigin,

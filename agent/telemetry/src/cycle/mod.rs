@@ -33,9 +33,7 @@ const KEPT: usize = 100;
 /// Phases and bursts of one server.
 #[derive(Clone, Debug)]
 pub struct Cycle {
-    /// The phases, and the time in each.
     pub phases: Phases,
-    /// What the next evictions can be predicted from.
     pub margins: Margins,
     activity: EvictionActivity,
     commands: Unreset,
@@ -52,7 +50,6 @@ pub struct Cycle {
     taken_in: Duration,
     /// The beginning of the newest burst that was taken in.
     begun: Duration,
-    /// What the bursts add up to.
     pub totals: BurstTotals,
     recent: Arc<VecDeque<Arc<Burst>>>,
 }

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// No evicting calls.
     NotSaturated,
     /// Memory is at its limit: evicting calls are made.
     Saturated,
@@ -19,7 +18,6 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All phases, in the order of the cycle.
     pub const ALL: [Self; 3] = [Self::NotSaturated, Self::Saturated, Self::Reclaim];
 }
 
@@ -35,7 +33,6 @@ impl fmt::Display for Phase {
 /// over only when memory no longer falls; until then, the time since is missing from all phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Phases {
-    /// The present phase.
     pub phase: Phase,
     pub(super) credited_to: Duration,
     time: [Duration; 3],

@@ -64,7 +64,6 @@ impl Reclaim {
         }
     }
 
-    /// Takes in the memory at a moment.
     pub fn saw(&mut self, at: Duration, memory: f64) {
         self.lowest = self.lowest.min(memory);
         while self.last.back().is_some_and(|last| last.1 <= memory) {

@@ -6,7 +6,6 @@ use std::time::Duration;
 const ENTRIES: usize = 16;
 /// Words of 8 bytes in an entry: its order, its key, its place for a short key, and its database with other things.
 const WORDS: usize = 4;
-/// Bytes of a pool.
 pub const POOL_BYTES: usize = 8 * ENTRIES * WORDS;
 /// Idle times are whole seconds below this: `LRU_CLOCK_RESOLUTION` and `LRU_CLOCK_MAX` of server.h.
 const IDLE_END: Duration = Duration::from_secs(1 << 24);
@@ -16,7 +15,6 @@ const IDLE_END: Duration = Duration::from_secs(1 << 24);
 pub enum Candidate {
     /// For how long it had not been used when the server took it into its pool.
     Idle(Duration),
-    /// How long it still has to live.
     Ttl(Duration),
 }
 

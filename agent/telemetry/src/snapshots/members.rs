@@ -48,7 +48,6 @@ impl MemberValues {
         self.values[member as usize]
     }
 
-    /// Returns `server.stat_clients_type_memory[]`.
     pub fn client_buffers(&self) -> Option<ClientBuffers> {
         self.client_buffers
     }
@@ -129,7 +128,6 @@ pub struct ClientBuffers {
     pub normal: u64,
     /// Replicas that are fed by this server.
     pub replica: u64,
-    /// Subscribers.
     pub pubsub: u64,
     /// The link to the primary of this server.
     pub primary: u64,
@@ -146,7 +144,6 @@ impl ClientBuffers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exemption {
-    /// It loads its data.
     Loading,
     /// It is a replica, and ignores its limit.
     Replica,
@@ -161,7 +158,6 @@ const CHUNK: u64 = 16 << 10;
 const OF_A_CHUNK: u64 = 40 + 24;
 
 impl MemberValues {
-    /// Returns whether the server is a replica.
     pub fn is_replica(&self) -> Option<bool> {
         Some(self.get(Member::Masterhost)? != 0)
     }

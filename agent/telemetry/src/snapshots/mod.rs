@@ -42,9 +42,7 @@ impl Default for Counted {
 /// For how long eviction calls have been observed since the agent attached to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Evicting calls.
     pub evicting: Duration,
-    /// No-op calls.
     pub noop: Duration,
 }
 
@@ -60,7 +58,6 @@ pub struct Unrun {
 /// How long a main thread has run and waited since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// CPU time, nanoseconds.
     pub cpu_ns: u64,
     /// Time in which it was ready to run but had no CPU, nanoseconds.
     pub waiting_ns: u64,
@@ -71,7 +68,6 @@ pub struct ThreadTimes {
 pub struct Snapshot {
     /// Monotonic time before it was read: it misses no earlier call.
     pub at: Duration,
-    /// What the programs have counted.
     pub counted: Counted,
     /// The server's own counters; `None` if its memory could not be read.
     pub members: Option<MemberValues>,
@@ -165,9 +161,7 @@ const FEWEST_KEYS: u64 = 100;
 pub struct ExpiredSample {
     /// The server's keys with a time to live.
     pub keys: u64,
-    /// How many were looked at.
     pub looked_at: u64,
-    /// How many of those had expired.
     pub expired: u64,
 }
 
@@ -182,7 +176,6 @@ impl ExpiredSample {
 /// The connections of clients of one server at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketLook {
-    /// Monotonic time of the look.
     pub at: Duration,
     /// Connections of clients: TCP and MPTCP over IPv4 and IPv6, and Unix sockets, also those that the server has not
     /// accepted yet.
@@ -226,7 +219,6 @@ pub struct SeenPeers {
 pub struct ActivePeer {
     /// As [`Unread::socket`].
     pub socket: u64,
-    /// Who it is.
     pub address: PeerAddress,
     /// Bytes that the server has not read.
     pub unread: u32,
@@ -267,7 +259,6 @@ pub struct Unread {
     pub read_to: u32,
     /// How far the server has written answers, modulo 2^32 (TCP's `write_seq`); 0 for a Unix socket.
     pub answered_to: u32,
-    /// Unread bytes.
     pub bytes: u32,
     /// When data last came, monotonic, to a tick (`icsk_ack.lrcvtime`); not known for a Unix socket.
     pub came: Option<Duration>,

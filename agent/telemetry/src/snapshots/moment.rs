@@ -357,16 +357,12 @@ pub fn found_share(moments: impl Iterator<Item = Moment>) -> Option<f64> {
 /// A time in which one cause stalled clients, since 1970, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallTime {
-    /// Its beginning.
     pub from_us: u64,
-    /// Its end.
     pub to_us: u64,
-    /// Its cause.
     pub by: StallCause,
 }
 
 impl StallTime {
-    /// Returns its length, microseconds.
     pub fn length_us(self) -> u64 {
         self.to_us - self.from_us
     }

@@ -4,7 +4,6 @@ use std::fmt;
 
 /// What a server does that its plan says it cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "their words say what they are")]
 pub enum BrokenInvariant {
     Allocator,
     Arithmetic,
@@ -44,12 +43,10 @@ impl BrokenInvariant {
         Self::ALL[self as usize].1
     }
 
-    /// What that means, in words.
     pub fn meaning(self) -> &'static str {
         self.words()[1]
     }
 
-    /// What was tested, in the plural.
     pub fn tested(self) -> &'static str {
         self.words()[2]
     }
@@ -81,12 +78,10 @@ impl fmt::Display for BrokenInvariant {
 /// Why the plan of eviction calls or of the expire cycle is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Withdrawal {
-    /// What was broken.
     pub broken: BrokenInvariant,
     /// How often it was broken: at evicting calls, at expire cycles, in spans of at least a hundred cycles, at sites,
     /// or for evicted keys.
     pub failed: u64,
-    /// How often it was tested.
     pub tested: u64,
 }
 

@@ -47,15 +47,12 @@ impl WorkAccount {
 /// What the main thread has spent its time on until one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spent {
-    /// Monotonic time.
     pub at: Duration,
-    /// All of its time.
     pub times: ThreadTimes,
     /// What of its CPU time was work.
     pub work: WorkAccount,
     /// The time in evicting calls, without waits for a CPU, nanoseconds.
     pub evicting_ns: u64,
-    /// The server's own counter of evicted keys.
     pub evicted_keys: Option<u64>,
     /// For how long evicting calls were observed.
     pub observed: Duration,
@@ -68,7 +65,6 @@ pub(super) struct Spent {
 /// The CPU time of a main thread since the server was found, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MainThreadTime {
-    /// Inside evicting calls.
     pub eviction_ns: u64,
     /// Elsewhere, including expire cycles, while evicting calls were observed.
     pub other_ns: u64,
@@ -76,7 +72,6 @@ pub struct MainThreadTime {
     pub unobserved_ns: u64,
     /// What evicting calls took of that, estimated from their share while they were observed.
     pub(super) estimated_ns: u64,
-    /// Inside expire cycles.
     pub expire_ns: u64,
     /// Spinning for io-threads.
     pub spin_ns: u64,
@@ -179,13 +174,11 @@ impl MainThreadTime {
         self.eviction_ns + self.estimated_ns
     }
 
-    /// Returns the rest of the CPU time.
     pub fn all_other_ns(&self) -> u64 {
         let known = self.estimated_ns + self.expire_ns + self.unknown_ns;
         (self.other_ns + self.unobserved_ns).saturating_sub(known + self.spin_ns + self.undecided_ns)
     }
 
-    /// Returns whether it was ever read.
     pub fn is_known(&self) -> bool {
         self.last.is_some()
     }

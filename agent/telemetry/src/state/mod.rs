@@ -36,9 +36,7 @@ const SAMPLED_LATELY: Duration = Duration::from_secs(120);
 /// Which calls are timed: as far as the plan of a server goes, and was not withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimedCalls {
-    /// Evicting calls.
     pub evictions: bool,
-    /// Expire cycles.
     pub cycles: bool,
     /// Whether the keys are counted that expire cycles sample.
     pub cycle_keys: bool,
@@ -72,17 +70,13 @@ pub struct ServerState {
     unhit: Unhit,
     /// Where the server does not run what its probes were placed in.
     unrun: Option<Unrun>,
-    /// The longest recent evicting calls.
     pub longest: LongestCalls,
-    /// The CPU time of the main thread.
     pub main_thread: MainThreadTime,
     /// For how long calls were observed. While the server is sampled, the part of the main thread's working time that
     /// the probes took is subtracted: without them, it would have made as many calls in the rest.
     pub observed: Observed,
     last_observed: Observed,
-    /// What is timed.
     pub timed: TimedCalls,
-    /// How long requests of its clients wait.
     pub waits: Waits,
     /// Whose requests they are, and who does not take answers.
     pub peers: Peers,
@@ -116,7 +110,6 @@ impl ServerState {
         self.members.as_ref()?.get(member)
     }
 
-    /// Takes in a snapshot.
     pub fn apply(&mut self, snapshot: &Snapshot) {
         let counted = &snapshot.counted;
         self.counted.clone_from(counted);
@@ -265,7 +258,6 @@ impl ServerState {
         }
     }
 
-    /// Returns what was counted for the eviction call.
     pub fn eviction(&self) -> &CallStats {
         &self.counted.calls[usize::from(EVICTION)]
     }

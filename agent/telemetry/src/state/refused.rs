@@ -23,7 +23,6 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Takes in a snapshot.
     pub fn take_in(&mut self, snapshot: &Snapshot) {
         let errors = snapshot.members.and_then(|members| members.get(Member::StatTotalErrorReplies));
         // Refusals are read after errors. A counter that has fallen was reset, and so was the other.

@@ -23,7 +23,6 @@ pub struct SlowCall {
     pub duration_ns: u64,
     /// Its goal (`mem_tofree`), bytes; `None` if that is not known.
     pub goal: Option<u64>,
-    /// How it ended.
     pub result: CallResult,
 }
 

@@ -11,15 +11,12 @@ use crate::{BrokenInvariant, Withdrawal};
 /// A server at a reading.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HitReading {
-    /// Monotonic.
     pub at: Duration,
     /// For how long evicting calls were observed until then.
     pub observed: Duration,
     /// How often the probe was hit that every evicting call passes; read before the rest.
     pub hits: u64,
-    /// The server's own counter of evicted keys.
     pub evicted_keys: Option<u64>,
-    /// The server's own counter of commands.
     pub commands: Option<u64>,
     /// When its main thread last came to rest.
     pub rested: Option<Duration>,
@@ -37,7 +34,6 @@ pub(super) struct Unhit {
 }
 
 impl Unhit {
-    /// Takes in a reading.
     pub fn advance(&mut self, now: HitReading) {
         let last = std::mem::replace(&mut self.last, now);
         let is_observed = now.observed.saturating_sub(last.observed) >= now.at.saturating_sub(last.at);

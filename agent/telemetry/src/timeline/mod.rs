@@ -68,7 +68,6 @@ impl Timeline {
         timeline
     }
 
-    /// Takes in a reading.
     pub fn take_in(&mut self, now: &Moment) {
         self.moments.push(*now);
         self.fill(now);

@@ -78,7 +78,6 @@ impl Moments {
         self.all(since_1970).filter(move |moment| is_sample(&mut last, moment))
     }
 
-    /// Forgets the measurements of expire cycles.
     pub fn forget_cycles(&mut self) {
         for series in [&mut self.older, &mut self.recent] {
             series.change(|moment| moment.expiring = None);

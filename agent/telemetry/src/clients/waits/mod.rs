@@ -291,7 +291,6 @@ impl Waits {
         Duration::from_nanos(self.longest.get())
     }
 
-    /// Returns whether a look was ever made.
     pub fn is_known(&self) -> bool {
         self.last.is_some()
     }
