@@ -1,9 +1,10 @@
 //! The programs on any traced function: they count its calls and time them.
 
-use aya_ebpf::helpers::{bpf_get_current_task, bpf_ktime_get_ns, bpf_probe_read_kernel};
+use aya_ebpf::helpers::{bpf_get_current_task, bpf_probe_read_kernel};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evictscope_abi::{CallStats, Longest, Probe, ServerConfig, bounds};
 
+use crate::kernel::now;
 use crate::maps::{Error, Hit, hit};
 
 /// A call begins.
@@ -147,11 +148,4 @@ pub fn lose_unfinished(calls: &mut CallStats) {
         calls.inner_since_ns = 0;
         calls.entered_ns = 0;
     }
-}
-
-/// Returns the monotonic time, nanoseconds.
-#[inline(always)]
-pub fn now() -> u64 {
-    // SAFETY: the helper takes nothing and always succeeds.
-    unsafe { bpf_ktime_get_ns() }
 }

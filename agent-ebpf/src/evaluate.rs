@@ -11,22 +11,10 @@ pub type SiteWords = [u64; WORDS];
 /// offset into the context itself.
 #[inline(always)]
 pub fn copy_registers(to: &mut SiteWords, regs: &pt_regs) {
-    to[0] = regs.rax;
-    to[1] = regs.rcx;
-    to[2] = regs.rdx;
-    to[3] = regs.rbx;
-    to[4] = regs.rsp;
-    to[5] = regs.rbp;
-    to[6] = regs.rsi;
-    to[7] = regs.rdi;
-    to[8] = regs.r8;
-    to[9] = regs.r9;
-    to[10] = regs.r10;
-    to[11] = regs.r11;
-    to[12] = regs.r12;
-    to[13] = regs.r13;
-    to[14] = regs.r14;
-    to[15] = regs.r15;
+    macro_rules! copy {
+        ($($index:literal $register:ident)*) => { $( to[$index] = regs.$register; )* };
+    }
+    copy!(0 rax 1 rcx 2 rdx 3 rbx 4 rsp 5 rbp 6 rsi 7 rdi 8 r8 9 r9 10 r10 11 r11 12 r12 13 r13 14 r14 15 r15);
 }
 
 /// A value that may not be known. Not an `Option`, whose absent payload the compiler leaves

@@ -17,8 +17,9 @@ use evictscope_abi::{
     EvictionStats, Fault, Noted, Probe, QUIET_NS, ResultKind, SLOW_SLOTS, SlowEviction, Variable, bounds,
 };
 
-use crate::calls::{begin_inner, end_inner, end_noop, ends, lose_unfinished, now};
+use crate::calls::{begin_inner, end_inner, end_noop, ends, lose_unfinished};
 use crate::evaluate::{Known, copy_registers, is_within_limit, place, read_user, read_words, recipe};
+use crate::kernel::now;
 use crate::maps::{self, COUNTER_WORDS, CounterWords, Error, Hit, count_fault, hit};
 
 /// With more allocator counters in use than this, `mem_reported` is not tested against them: it would cost

@@ -8,8 +8,9 @@ use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use evictscope_abi::{CycleCheck, CycleType, EncodedTerm, ExpireStats, Fault, Probe, TermKind, bounds};
 
-use crate::calls::{Left, begin_inner, ends, leave_inner, lose_unfinished, now};
+use crate::calls::{Left, begin_inner, ends, leave_inner, lose_unfinished};
 use crate::evaluate::{self, Known, SiteWords, copy_registers};
+use crate::kernel::now;
 use crate::maps::{self, Error, count_fault, hit};
 
 /// A cycle has passed its early returns.

@@ -10,6 +10,7 @@ mod calls;
 mod evaluate;
 mod eviction;
 mod expire;
+mod kernel;
 mod maps;
 mod stack;
 
@@ -86,11 +87,4 @@ fn ended(result: Result<(), Error>) -> u32 {
         error.count();
     }
     0
-}
-
-#[cfg(not(test))]
-#[panic_handler]
-fn panic(_info: &core::panic::PanicInfo) -> ! {
-    // The verifier refuses a program in which this can be reached.
-    loop {}
 }

@@ -8,12 +8,15 @@
 #![no_main]
 #![allow(missing_docs, reason = "the entry function is found by its name in the object")]
 
+mod kernel;
+
 use core::ffi::c_void;
 use core::ptr::{addr_of, read_volatile};
 
 use aya_ebpf::bindings::seq_file;
-use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_kernel, bpf_seq_write};
+use aya_ebpf::helpers::generated::bpf_loop;
 use evictscope_abi::{MAPPED_AT, MOST_HELD, MOST_MAPPINGS, Mapper, MapperMember};
+use kernel::{or_zero, write};
 
 /// The most steps through the tree: three for each mapping, and some for those of other pages.
 const STEPS: u32 = 8 * MOST_MAPPINGS;
@@ -110,7 +113,7 @@ extern "C" fn step(_: u64, walk: *mut Walk) -> i64 {
     if node == 0 || walk.mappings >= MOST_MAPPINGS {
         return 1;
     }
-    let links: Links = read(node);
+    let links: Links = or_zero(node as *const c_void);
     let parent = links.parent & !COLOUR;
     let mapping = node.wrapping_sub(offset(MapperMember::Links));
     let came_down = walk.before == parent;
@@ -167,33 +170,8 @@ fn offset(member: MapperMember) -> u64 {
     unsafe { u64::from(read_volatile(addr_of!(OFFSETS[member as usize]))) }
 }
 
+/// Reads a member, or 0 if there is no such memory.
 #[inline(always)]
 fn member<T: Copy>(structure: u64, member: MapperMember) -> T {
-    read(structure.wrapping_add(offset(member)))
-}
-
-/// Reads what is at an address, or 0 if there is no such memory: the kernel then writes zeros.
-#[inline(always)]
-fn read<T: Copy>(at: u64) -> T {
-    let mut value = core::mem::MaybeUninit::<T>::uninit();
-    // SAFETY: as many bytes as the value has, which the helper writes in any case. Integers only.
-    unsafe {
-        let to = value.as_mut_ptr().cast();
-        bpf_probe_read_kernel(to, size_of::<T>() as u32, at as *const c_void);
-        value.assume_init()
-    }
-}
-
-/// Writes a record to the reader.
-#[inline(always)]
-fn write(seq: *mut seq_file, record: &Mapper) {
-    // SAFETY: as many bytes as the record has, none of them padding.
-    unsafe { bpf_seq_write(seq, (&raw const *record).cast(), size_of::<Mapper>() as u32) };
-}
-
-#[cfg(not(test))]
-#[panic_handler]
-fn panic(_info: &core::panic::PanicInfo) -> ! {
-    // The verifier refuses a program in which this can be reached.
-    loop {}
+    or_zero(structure.wrapping_add(offset(member)) as *const c_void)
 }

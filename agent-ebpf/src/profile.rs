@@ -6,21 +6,24 @@
 #![no_main]
 #![allow(missing_docs, reason = "the macros of aya-ebpf make public items without docs")]
 
+mod kernel;
+
 use core::ffi::c_void;
 use core::ptr::{addr_of, addr_of_mut, read_volatile, write_volatile};
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::{BPF_F_MMAPABLE, pt_regs};
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::{
     bpf_get_attach_cookie, bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
 };
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::macros::{map, perf_event};
 use aya_ebpf::maps::{Array, RingBuf};
 use aya_ebpf::programs::PerfEventContext;
 use evictscope_abi::{
     MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES, profile_slot,
 };
+use kernel::now;
 
 /// Room for samples until they are read, in bytes: some 110 samples, or two seconds of one server.
 const RING_BYTES: u32 = 1 << 22;
@@ -128,17 +131,4 @@ unsafe fn copy_registers(to: &mut [u64; SAVED_REGISTERS], from: *const pt_regs) 
 unsafe fn add(to: *mut u64, number: u64) {
     // SAFETY: the caller guarantees it.
     unsafe { write_volatile(to, read_volatile(to).wrapping_add(number)) };
-}
-
-#[inline(always)]
-fn now() -> u64 {
-    // SAFETY: the helper takes nothing and always succeeds.
-    unsafe { bpf_ktime_get_ns() }
-}
-
-#[cfg(not(test))]
-#[panic_handler]
-fn panic(_info: &core::panic::PanicInfo) -> ! {
-    // The verifier refuses a program in which this can be reached.
-    loop {}
 }

@@ -8,17 +8,19 @@
 #![no_main]
 #![allow(missing_docs, reason = "the entry function is found by its name in the object")]
 
+mod kernel;
+
 use core::ffi::c_void;
 use core::ptr::{addr_of, read_volatile};
 
 use aya_ebpf::bindings::{file, seq_file};
-use aya_ebpf::helpers::bpf_ktime_get_ns;
-use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_probe_read_kernel, bpf_seq_write, bpf_sock_from_file};
+use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_probe_read_kernel, bpf_sock_from_file};
 use evictscope_abi::{
     ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END, LookEnd, NOT_SEEN,
     OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
     UNTAKEN,
 };
+use kernel::{now, write};
 
 const SOCK_STREAM: u16 = 1;
 const AF_UNIX: u16 = 1;
@@ -101,10 +103,9 @@ unsafe extern "C" fn socket_look(context: *const Context) -> i32 {
 fn end(files: u64) -> LookEnd {
     LookEnd {
         kind: [LOOK_END, u8::from(looks_at_peers()), 0, 0],
-        // SAFETY: both helpers take nothing, and always succeed.
+        // SAFETY: the helper takes nothing, and always succeeds.
         jiffies: unsafe { bpf_jiffies64() } as u32,
-        // SAFETY: as above.
-        monotonic_ns: unsafe { bpf_ktime_get_ns() },
+        monotonic_ns: now(),
         files,
     }
 }
@@ -513,28 +514,8 @@ fn read<T: Copy>(structure: *const c_void, member: KernelMember) -> Option<T> {
     }
 }
 
-/// Reads a member, or 0 if there is no such memory: the kernel then writes zeros.
+/// Reads a member, or 0 if there is no such memory.
 #[inline(always)]
 fn or_zero<T: Copy>(structure: *const c_void, member: KernelMember) -> T {
-    let mut value = core::mem::MaybeUninit::<T>::uninit();
-    // SAFETY: as many bytes as the value has, which the helper writes in any case. Integers and pointers only.
-    unsafe {
-        let to = value.as_mut_ptr().cast();
-        bpf_probe_read_kernel(to, size_of::<T>() as u32, at(structure, member));
-        value.assume_init()
-    }
-}
-
-/// Writes a record to the reader.
-#[inline(always)]
-fn write<T: Copy>(seq: *mut seq_file, record: &T) {
-    // SAFETY: as many bytes as the record has, none of them padding.
-    unsafe { bpf_seq_write(seq, (&raw const *record).cast(), size_of::<T>() as u32) };
-}
-
-#[cfg(not(test))]
-#[panic_handler]
-fn panic(_info: &core::panic::PanicInfo) -> ! {
-    // The verifier refuses a program in which this can be reached.
-    loop {}
+    kernel::or_zero(at(structure, member))
 }

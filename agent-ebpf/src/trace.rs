@@ -15,14 +15,15 @@
 
 #[allow(dead_code, reason = "the daemon's programs evaluate more than this one does")]
 mod evaluate;
+mod kernel;
 mod stack;
 
 use core::ptr::{addr_of, addr_of_mut, read_volatile, write_volatile};
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_F_MMAPABLE;
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::bpf_get_attach_cookie;
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::macros::{map, uprobe, uretprobe};
 use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
@@ -31,6 +32,7 @@ use evictscope_abi::{
     Cookie, EVICTION, EvictionConfig, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedCall, TracedThread,
     Variable, trace_bucket,
 };
+use kernel::now;
 
 /// Room for slow calls until they are read, in bytes: some 8,000 calls.
 const RING_BYTES: u32 = 1 << 18;
@@ -182,21 +184,21 @@ impl Hit {
 fn try_enter(ctx: &ProbeContext) -> Option<()> {
     let hit = Hit::find()?;
     let thread = hit.thread()?;
-    thread.entry_hits += 1;
+    thread.calls.entry_hits += 1;
     // SAFETY: the kernel passes the registers of the probed thread.
     let stack_pointer = unsafe { (*ctx.regs).rsp };
     if thread.since_ns != 0 && thread.generation == hit.generation() {
         if stack_pointer < thread.stack_pointer {
-            thread.nested += 1;
+            thread.calls.nested += 1;
             return None;
         }
-        thread.lost += 1;
+        thread.calls.lost += 1;
     }
     thread.since_ns = 0;
     if !hit.is_observed() {
         return None;
     }
-    thread.begun += 1;
+    thread.calls.begun += 1;
     thread.stack_pointer = stack_pointer;
     thread.generation = hit.generation();
     for number in 0..TRACE_CYCLES {
@@ -220,15 +222,10 @@ fn try_return(ctx: &RetProbeContext) -> Option<()> {
     }
     let duration = ended.saturating_sub(thread.since_ns);
     thread.since_ns = 0;
-    if duration > thread.longest_ns {
-        thread.longest_ns = duration;
+    if duration > thread.calls.longest_ns {
+        thread.calls.longest_ns = duration;
     }
-    thread.sum_ns = thread.sum_ns.wrapping_add(duration);
-    // Hidden from the optimiser, which would drop the test that the verifier needs.
-    let bucket = core::hint::black_box(trace_bucket(duration));
-    if let Some(count) = thread.durations.get_mut(bucket) {
-        *count += 1;
-    }
+    thread.calls.durations.record(trace_bucket(duration), duration);
     if duration > hit.config.slower_ns {
         report(&hit, thread, ended, duration);
     }
@@ -250,7 +247,7 @@ fn report(hit: &Hit, thread: &mut TracedThread, ended_ns: u64, duration_ns: u64)
             entry.write(TracedCall { ended_ns, duration_ns, tid: hit.tid, ran });
             entry.submit(NO_WAKEUP);
         }
-        None => thread.slow_lost += 1,
+        None => thread.calls.slow_lost += 1,
     }
 }
 
@@ -299,17 +296,4 @@ fn try_cycle(ctx: &ProbeContext) -> Option<()> {
         hit.begin_cycle(number);
     }
     Some(())
-}
-
-#[inline(always)]
-fn now() -> u64 {
-    // SAFETY: the helper takes nothing and always succeeds.
-    unsafe { bpf_ktime_get_ns() }
-}
-
-#[cfg(not(test))]
-#[panic_handler]
-fn panic(_info: &core::panic::PanicInfo) -> ! {
-    // The verifier refuses a program in which this can be reached.
-    loop {}
 }

@@ -117,51 +117,24 @@ fn power_bucket(value: u64, first: u32, step: u32, last: u32) -> usize {
 pub mod bounds {
     use super::Bounds;
 
+    const fn from_microseconds<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
+        let mut index = 0;
+        while index < N {
+            bounds[index] *= 1_000;
+            index += 1;
+        }
+        bounds
+    }
+
     /// Duration of inner calls, nanoseconds. From 100 µs to 2 ms each bound is at most a tenth above the one before, so
     /// whatever the values are, a quantile that Prometheus interpolates between two bounds is off by a tenth at most.
     /// Redis cuts its eviction calls short in this range: `maxmemory-eviction-tenacity` 2 to 20 is 100 µs to 2 ms, 500
     /// µs by default.
     pub const INNER_NS: Bounds = Bounds::List(&INNER);
-    const INNER: [u64; 38] = [
-        5_000,
-        20_000,
-        100_000,
-        110_000,
-        121_000,
-        133_000,
-        146_000,
-        160_000,
-        176_000,
-        193_000,
-        212_000,
-        233_000,
-        256_000,
-        281_000,
-        309_000,
-        339_000,
-        372_000,
-        409_000,
-        449_000,
-        493_000,
-        542_000,
-        596_000,
-        655_000,
-        720_000,
-        792_000,
-        871_000,
-        958_000,
-        1_053_000,
-        1_158_000,
-        1_273_000,
-        1_400_000,
-        1_540_000,
-        1_690_000,
-        1_850_000,
-        2_000_000,
-        10_000_000,
-        100_000_000,
-        1_000_000_000,
-    ];
+    const INNER: [u64; 38] = from_microseconds([
+        5, 20, 100, 110, 121, 133, 146, 160, 176, 193, 212, 233, 256, 281, 309, 339, 372, 409, 449, 493, 542, 596, 655,
+        720, 792, 871, 958, 1053, 1158, 1273, 1400, 1540, 1690, 1850, 2000, 10_000, 100_000, 1_000_000,
+    ]);
     /// Duration of the other calls, nanoseconds: they do next to nothing, unless the thread is held up.
     pub const NOOP_NS: Bounds = Bounds::List(&[1_000, 10_000, 100_000]);
     /// Duration of expire cycles, nanoseconds. A cycle stops soon after its time limit. The limits at `hz` 10 and

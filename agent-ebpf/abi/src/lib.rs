@@ -16,27 +16,13 @@ mod stats;
 mod trace;
 mod when;
 
-pub use config::{
-    AllocatorCounters, COUNTER_BYTES, CycleKeys, CycleStart, EncodedRecipe, EncodedTerm, EvictionConfig, ExpireConfig,
-    MAX_DONE_SITES, MAX_READS, MAX_START_SITES, REGISTERS, ServerConfig, TermKind, VARIABLES, Variable, WORDS,
-};
+pub use config::*;
 pub use histogram::{Bounds, Histogram, bounds};
-pub use mappers::{MAPPED_AT, MOST_HELD, MOST_MAPPINGS, Mapper, MapperMember};
-pub use profile::{MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES, profile_slot};
-pub use sockets::{
-    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END, LookEnd, MemberPath,
-    NOT_SEEN, OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP,
-    UNREAD_UNIX, UNTAKEN,
-};
-pub use stats::{
-    ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check, CycleCheck, CycleStats,
-    CycleType, EvictionStats, ExpireStats, Fault, FaultCounts, Goal, LONGEST_WINDOWS, Longest, Noted, Probe,
-    ResultKind, SLOW_BANKS, SLOW_SLOTS, SlowEviction, Updated,
-};
-pub use trace::{
-    TRACE_BUCKETS, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedCall, TracedThread, trace_bound,
-    trace_bucket,
-};
+pub use mappers::*;
+pub use profile::*;
+pub use sockets::*;
+pub use stats::*;
+pub use trace::*;
 pub use when::When;
 
 /// How many servers one agent can watch at the same time: the number of slots in every map.

@@ -28,36 +28,21 @@ impl Mapper {
 
 kernel_members! {
     MapperMember,
-    /// Where it begins.
-    Start: [("vm_area_struct", "vm_start")],
-    /// Where it ends.
-    End: [("vm_area_struct", "vm_end")],
-    /// Its `struct mm_struct`.
-    Space: [("vm_area_struct", "vm_mm")],
-    /// The page of the file that it begins with.
-    Page: [("vm_area_struct", "vm_pgoff")],
-    /// Its `struct file`.
-    File: [("vm_area_struct", "vm_file")],
-    /// Its `struct rb_node` in the tree of all mappings of the file.
-    Links: [("vm_area_struct", "shared.rb")],
-    /// The last page of the file in this part of the tree.
-    Last: [("vm_area_struct", "shared.rb_subtree_last")],
-    /// Its `struct address_space`.
-    Mapping: [("file", "f_mapping")],
-    /// The first `struct rb_node` of the tree.
-    Tree: [("address_space", "i_mmap.rb_root.rb_node")],
-    /// Its `struct inode`.
-    Inode: [("address_space", "host")],
-    /// Its `struct super_block`.
-    FileSystem: [("inode", "i_sb")],
-    /// The type of the file system.
-    Magic: [("super_block", "s_magic")],
-    /// How many use it, 32 bits; 0 if it is being taken down.
-    Users: [("mm_struct", "mm_users")],
-    /// Whether its lock is held, 64 bits.
-    Lock: [("mm_struct", "mmap_lock"), ("rw_semaphore", "count")],
-    /// The `struct task_struct` that it belongs to. Kernels without control groups lack it.
+    Start: [("vm_area_struct", "vm_start")], // Where it begins.
+    End: [("vm_area_struct", "vm_end")], // Where it ends.
+    Space: [("vm_area_struct", "vm_mm")], // Its `struct mm_struct`.
+    Page: [("vm_area_struct", "vm_pgoff")], // The page of the file that it begins with.
+    File: [("vm_area_struct", "vm_file")], // Its `struct file`.
+    Links: [("vm_area_struct", "shared.rb")], // Its `struct rb_node` in the tree of all mappings of the file.
+    Last: [("vm_area_struct", "shared.rb_subtree_last")], // The last page of the file in this part of the tree.
+    Mapping: [("file", "f_mapping")], // Its `struct address_space`.
+    Tree: [("address_space", "i_mmap.rb_root.rb_node")], // The first `struct rb_node` of the tree.
+    Inode: [("address_space", "host")], // Its `struct inode`.
+    FileSystem: [("inode", "i_sb")], // Its `struct super_block`.
+    Magic: [("super_block", "s_magic")], // The type of the file system.
+    Users: [("mm_struct", "mm_users")], // How many use it, 32 bits; 0 if it is being taken down.
+    Lock: [("mm_struct", "mmap_lock"), ("rw_semaphore", "count")], // Whether its lock is held, 64 bits.
+    // The `struct task_struct` that it belongs to. Kernels without control groups lack it.
     Owner: [("mm_struct", "owner")],
-    /// The process, 32 bits.
-    Process: [("task_struct", "tgid")],
+    Process: [("task_struct", "tgid")], // The process, 32 bits.
 }

@@ -30,8 +30,6 @@ pub struct ProfileSample {
 impl ProfileSample {
     /// Index of `rsp` among [`Self::registers`].
     pub const RSP: usize = 19;
-    /// Index of `cs`, whose two lowest bits tell whether the thread's own code ran.
-    pub const CS: usize = 17;
 }
 
 /// What is known of one profile that is being taken. Only the program writes it, except for the process id.

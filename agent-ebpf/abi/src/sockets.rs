@@ -106,12 +106,12 @@ pub type MemberPath = &'static [(&'static str, &'static str)];
 /// Declares the members of kernel structures whose offsets a program is told. Each is an index into its table of
 /// offsets.
 macro_rules! kernel_members {
-    ($name:ident, $($(#[$about:meta])* $member:ident: $path:expr,)*) => {
+    ($name:ident, $($member:ident: $path:expr,)*) => {
         /// A member of a kernel structure.
         #[repr(usize)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name {
-            $($(#[$about])* $member,)*
+            $($member,)*
         }
 
         impl $name {
@@ -126,87 +126,52 @@ pub(crate) use kernel_members;
 
 kernel_members! {
     KernelMember,
-    /// The kind of socket, 16 bits.
-    SocketType: [("socket", "type")],
-    /// Its `struct sock`.
-    SocketSock: [("socket", "sk")],
-    /// The address family, 16 bits.
-    Family: [("sock", "__sk_common.skc_family")],
-    /// The state of the connection, 8 bits.
-    State: [("sock", "__sk_common.skc_state")],
-    /// The protocol, 16 bits.
-    Protocol: [("sock", "sk_protocol")],
-    /// Its own port, 16 bits, in network order. A connection that was reset keeps it.
+    SocketType: [("socket", "type")], // The kind of socket, 16 bits.
+    SocketSock: [("socket", "sk")], // Its `struct sock`.
+    Family: [("sock", "__sk_common.skc_family")], // The address family, 16 bits.
+    State: [("sock", "__sk_common.skc_state")], // The state of the connection, 8 bits.
+    Protocol: [("sock", "sk_protocol")], // The protocol, 16 bits.
+    // Its own port, 16 bits, in network order. A connection that was reset keeps it.
     Port: [("inet_sock", "inet_sport")],
-    /// Which directions are shut down, 8 bits.
-    Shutdown: [("sock", "sk_shutdown")],
-    /// The list of what has come. It begins like a `struct sk_buff`.
-    ReceiveQueue: [("sock", "sk_receive_queue")],
-    /// What comes next, 32 bits.
-    RcvNxt: [("tcp_sock", "rcv_nxt")],
-    /// What is read next, 32 bits.
-    CopiedSeq: [("tcp_sock", "copied_seq")],
-    /// The number of the last segment that acknowledged something new, 32 bits.
-    SndWl1: [("tcp_sock", "snd_wl1")],
-    /// The first number that is not acknowledged, 32 bits.
-    SndUna: [("tcp_sock", "snd_una")],
-    /// The number after all that the owner has written, 32 bits.
-    WriteSeq: [("tcp_sock", "write_seq")],
-    /// The number after all that has left, 32 bits.
-    SndNxt: [("tcp_sock", "snd_nxt")],
-    /// When the other side last acknowledged anything, 32 bits.
-    LastAcknowledged: [("tcp_sock", "rcv_tstamp")],
-    /// When data last came, 32 bits.
-    LastReceived: [("tcp_sock", "inet_conn.icsk_ack.lrcvtime")],
-    /// When data last left, 32 bits.
-    LastSent: [("tcp_sock", "lsndtime")],
-    /// Of one that listens: the first `struct request_sock` that waits to be accepted.
+    Shutdown: [("sock", "sk_shutdown")], // Which directions are shut down, 8 bits.
+    ReceiveQueue: [("sock", "sk_receive_queue")], // The list of what has come. It begins like a `struct sk_buff`.
+    RcvNxt: [("tcp_sock", "rcv_nxt")], // What comes next, 32 bits.
+    CopiedSeq: [("tcp_sock", "copied_seq")], // What is read next, 32 bits.
+    SndWl1: [("tcp_sock", "snd_wl1")], // The number of the last segment that acknowledged something new, 32 bits.
+    SndUna: [("tcp_sock", "snd_una")], // The first number that is not acknowledged, 32 bits.
+    WriteSeq: [("tcp_sock", "write_seq")], // The number after all that the owner has written, 32 bits.
+    SndNxt: [("tcp_sock", "snd_nxt")], // The number after all that has left, 32 bits.
+    LastAcknowledged: [("tcp_sock", "rcv_tstamp")], // When the other side last acknowledged anything, 32 bits.
+    LastReceived: [("tcp_sock", "inet_conn.icsk_ack.lrcvtime")], // When data last came, 32 bits.
+    LastSent: [("tcp_sock", "lsndtime")], // When data last left, 32 bits.
+    // Of one that listens: the first `struct request_sock` that waits to be accepted.
     AcceptHead: [("tcp_sock", "inet_conn.icsk_accept_queue.rskq_accept_head")],
-    /// The next one.
-    RequestNext: [("request_sock", "dl_next")],
-    /// The `struct sock` of the connection.
-    RequestSock: [("request_sock", "sk")],
-    /// The next one of its list.
-    BufferNext: [("sk_buff", "next")],
-    /// Its `struct sock`.
-    BufferSock: [("sk_buff", "sk")],
-    /// Its length, 32 bits.
-    BufferLength: [("sk_buff", "len")],
-    /// Of a Unix stream socket: how much of it was read, 32 bits.
+    RequestNext: [("request_sock", "dl_next")], // The next one.
+    RequestSock: [("request_sock", "sk")], // The `struct sock` of the connection.
+    BufferNext: [("sk_buff", "next")], // The next one of its list.
+    BufferSock: [("sk_buff", "sk")], // Its `struct sock`.
+    BufferLength: [("sk_buff", "len")], // Its length, 32 bits.
+    // Of a Unix stream socket: how much of it was read, 32 bits.
     BufferConsumed: [("sk_buff", "cb"), ("unix_skb_parms", "consumed")],
-    /// Whether it is a part of an MPTCP connection, 8 bits. Kernels without MPTCP lack this and what follows.
+    // Whether it is a part of an MPTCP connection, 8 bits. Kernels without MPTCP lack this and what follows.
     IsMptcp: [("tcp_sock", "is_mptcp")],
-    /// Of one that is: its `struct mptcp_subflow_context`.
-    MptcpContext: [("tcp_sock", "inet_conn.icsk_ulp_data")],
-    /// The `struct mptcp_sock` of the connection.
-    MptcpConnection: [("mptcp_subflow_context", "conn")],
-    /// The `struct tcp_sock` that it began with.
-    MptcpFirst: [("mptcp_sock", "first")],
-    /// Bytes that have come, 64 bits.
-    MptcpReceived: [("mptcp_sock", "bytes_received")],
-    /// Bytes that were read, 64 bits.
-    MptcpConsumed: [("mptcp_sock", "bytes_consumed")],
-    /// The number after all that the owner has written, 64 bits.
-    MptcpWriteSeq: [("mptcp_sock", "write_seq")],
-    /// The number after all that has left, 64 bits.
-    MptcpSndNxt: [("mptcp_sock", "snd_nxt")],
-    /// When data last came, 32 bits.
-    MptcpLastReceived: [("mptcp_sock", "last_data_recv")],
-    /// When data last left, 32 bits.
-    MptcpLastSent: [("mptcp_sock", "last_data_sent")],
-    /// The first number that is not acknowledged, 64 bits.
-    MptcpSndUna: [("mptcp_sock", "snd_una")],
-    /// The other side's IPv6 address. Kernels without IPv6 lack it.
-    PeerV6: [("sock", "__sk_common.skc_v6_daddr")],
-    /// The other side's IPv4 address, 32 bits, in network order. This and what follows tells peers.
+    MptcpContext: [("tcp_sock", "inet_conn.icsk_ulp_data")], // Of one that is: its `struct mptcp_subflow_context`.
+    MptcpConnection: [("mptcp_subflow_context", "conn")], // The `struct mptcp_sock` of the connection.
+    MptcpFirst: [("mptcp_sock", "first")], // The `struct tcp_sock` that it began with.
+    MptcpReceived: [("mptcp_sock", "bytes_received")], // Bytes that have come, 64 bits.
+    MptcpConsumed: [("mptcp_sock", "bytes_consumed")], // Bytes that were read, 64 bits.
+    MptcpWriteSeq: [("mptcp_sock", "write_seq")], // The number after all that the owner has written, 64 bits.
+    MptcpSndNxt: [("mptcp_sock", "snd_nxt")], // The number after all that has left, 64 bits.
+    MptcpLastReceived: [("mptcp_sock", "last_data_recv")], // When data last came, 32 bits.
+    MptcpLastSent: [("mptcp_sock", "last_data_sent")], // When data last left, 32 bits.
+    MptcpSndUna: [("mptcp_sock", "snd_una")], // The first number that is not acknowledged, 64 bits.
+    PeerV6: [("sock", "__sk_common.skc_v6_daddr")], // The other side's IPv6 address. Kernels without IPv6 lack it.
+    // The other side's IPv4 address, 32 bits, in network order. This and what follows tells peers.
     PeerV4: [("sock", "__sk_common.skc_daddr")],
-    /// The `struct pid` of the process at the other side of a Unix socket.
-    PeerProcess: [("sock", "sk_peer_pid")],
-    /// Its number in the first namespace, 32 bits.
-    ProcessNumber: [("pid", "numbers"), ("upid", "nr")],
-    /// The `struct sock` of the other side.
-    UnixPeer: [("unix_sock", "peer")],
-    /// The memory of what it has written and nobody has taken, bytes, and 1; 32 bits.
+    PeerProcess: [("sock", "sk_peer_pid")], // The `struct pid` of the process at the other side of a Unix socket.
+    ProcessNumber: [("pid", "numbers"), ("upid", "nr")], // Its number in the first namespace, 32 bits.
+    UnixPeer: [("unix_sock", "peer")], // The `struct sock` of the other side.
+    // The memory of what it has written and nobody has taken, bytes, and 1; 32 bits.
     WriteMemory: [("sock", "sk_wmem_alloc")],
 }
 

@@ -1,5 +1,7 @@
 //! What `evictscope trace` shares with its own programs. They are an object of their own, which the daemon never loads.
 
+use crate::histogram::Histogram;
+
 /// How many buckets there are for each doubling of a duration, as an exponent of 2: a bound is at most a quarter above
 /// the one before.
 const PARTS: u32 = 2;
@@ -61,7 +63,7 @@ pub struct TraceConfig {
 /// What is known of one thread: the call that it is in, and what was counted of its calls. Only programs that run in it
 /// write it.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TracedThread {
     /// Monotonic time at which the call under way began, nanoseconds; 0 outside. If the function calls itself,
     /// this is the outermost call.
@@ -72,6 +74,13 @@ pub struct TracedThread {
     pub generation: u64,
     /// [`TraceShared::cycles`] then; for the eviction call, evicted keys if they can be read.
     pub cycles: [u64; TRACE_CYCLES],
+    pub calls: TraceCalls,
+}
+
+/// What was counted of the traced calls of a thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TraceCalls {
     /// Hits at the entry, counted or not.
     pub entry_hits: u64,
     /// Calls that began while they were observed.
@@ -84,35 +93,13 @@ pub struct TracedThread {
     /// Slow calls that were not reported, because the reader did not keep up.
     pub slow_lost: u64,
     pub longest_ns: u64,
-    pub sum_ns: u64,
-    /// Calls that ended, by [`trace_bucket`] of their duration.
-    pub durations: [u64; TRACE_BUCKETS],
-}
-
-impl TraceShared {
-    pub const NEW: Self = Self { cycles: [0; TRACE_CYCLES], cycle_hits: 0, crowded: 0, new_thread: TracedThread::NEW };
-}
-
-impl TracedThread {
-    pub const NEW: Self = Self {
-        since_ns: 0,
-        stack_pointer: 0,
-        generation: 0,
-        cycles: [0; TRACE_CYCLES],
-        entry_hits: 0,
-        begun: 0,
-        nested: 0,
-        lost: 0,
-        slow_lost: 0,
-        longest_ns: 0,
-        sum_ns: 0,
-        durations: [0; TRACE_BUCKETS],
-    };
+    /// Calls that ended, by [`trace_bucket`] of their duration in nanoseconds.
+    pub durations: Histogram<TRACE_BUCKETS>,
 }
 
 /// What the programs keep for all threads together.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceShared {
     /// Cycles begun in the main thread, by number of the traced function.
     pub cycles: [u64; TRACE_CYCLES],

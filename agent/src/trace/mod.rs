@@ -163,7 +163,7 @@ impl Session<'_> {
         let deadline = self.begun + self.arguments.seconds;
         let mut next_second = self.begun + SECOND;
         // What was known when the last second was printed.
-        let mut before = (self.begun, Duration::ZERO, TraceCounts::NONE);
+        let mut before = (self.begun, Duration::ZERO, TraceCounts::default());
         while stopped.is_none() {
             if !self.probing.is_on && pace.next().is_some_and(|due| due <= monotonic()) {
                 // Waits before they are placed again: the time for which they must be on begins after that.
@@ -234,13 +234,13 @@ impl Session<'_> {
     }
 
     fn predicted(&self, trial: Duration, at_once: f64, pace: &TracePace) -> String {
-        let (counts, call_ns) = (&self.probing.counts, self.probing.costs.call_ns);
-        let rate = counts.entry_hits as f64 / trial.as_secs_f64().max(f64::MIN_POSITIVE);
+        let (calls, call_ns) = (&self.probing.counts.calls, self.probing.costs.call_ns);
+        let rate = calls.entry_hits as f64 / trial.as_secs_f64().max(f64::MIN_POSITIVE);
         let mut text = format!(
             "  cost   {} each call, measured on this machine; in {} there were {} calls: {} of one thread's time\n",
             duration(call_ns),
             duration(trial.as_nanos() as f64),
-            counts.entry_hits,
+            calls.entry_hits,
             share(rate * call_ns / 1e9),
         );
         if pace.is_sampled() {

@@ -40,7 +40,7 @@ impl TraceProbes {
             is_on: false,
             observed: Duration::ZERO,
             observed_until: now,
-            counts: TraceCounts::NONE,
+            counts: TraceCounts::default(),
             abandoned: 0,
             placed: 0,
             paid_ns: 0.0,
@@ -60,8 +60,8 @@ impl TraceProbes {
     }
 
     pub fn hits_ns(&self) -> f64 {
-        let TraceCounts { entry_hits, cycle_hits, .. } = self.counts;
-        entry_hits as f64 * self.costs.call_ns + cycle_hits as f64 * self.costs.cycle_ns
+        let TraceCounts { calls, cycle_hits, .. } = &self.counts;
+        calls.entry_hits as f64 * self.costs.call_ns + *cycle_hits as f64 * self.costs.cycle_ns
     }
 
     /// Returns what the probes have cost since the last time, in nanoseconds: hits, and the placing.
@@ -100,10 +100,10 @@ impl TraceProbes {
         self.is_on = false;
         let mut patience = monotonic() + PATIENCE;
         while self.unfinished() > 0 && monotonic() < patience && !wait(LOOK) {
-            let before = self.counts.entry_hits;
+            let before = self.counts.calls.entry_hits;
             self.counts = self.tracing.counts();
             let now = monotonic();
-            if self.counts.entry_hits == before && now < deadline {
+            if self.counts.calls.entry_hits == before && now < deadline {
                 patience = now + PATIENCE;
             }
         }
@@ -112,6 +112,6 @@ impl TraceProbes {
     }
 
     fn unfinished(&self) -> u64 {
-        self.counts.begun.saturating_sub(self.counts.ended() + self.counts.lost + self.abandoned)
+        self.counts.calls.begun.saturating_sub(self.counts.ended() + self.counts.calls.lost + self.abandoned)
     }
 }

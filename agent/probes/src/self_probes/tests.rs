@@ -54,19 +54,6 @@ fn kinds(seen: &Counted) -> (u64, u64) {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn calls_are_evicting_or_noop() -> anyhow::Result<()> {
-    let (seen, messages, _) = evictions(10, |_| {}, |_| {})?;
-    assert_eq!((kinds(&seen), messages.len()), ((10, 0), 0));
-    let within = |config: &mut ServerConfig| {
-        config.eviction.recipes[Variable::MemUsed as usize].terms[0] = constant(0);
-    };
-    let (seen, ..) = evictions(10, within, |_| {})?;
-    assert_eq!(kinds(&seen), (0, 10));
-    Ok(())
-}
-
-#[test]
-#[ignore = "needs root and BPF"]
 fn a_call_far_from_the_allocators_counter_is_not_counted() -> anyhow::Result<()> {
     let reported = USED_MEMORY + 2 * ALLOCATOR_SLACK;
     let far = |config: &mut ServerConfig| {

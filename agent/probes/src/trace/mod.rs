@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
 use evictscope_abi::{
-    Cookie, EVICTION, EvictionConfig, TRACE_BUCKETS, TraceConfig, TraceShared, TracedCall, TracedThread, When,
+    Cookie, EVICTION, EvictionConfig, TraceCalls, TraceConfig, TraceShared, TracedCall, TracedThread, When,
 };
 use evictscope_host::{Executable, Words};
 use evictscope_model::{FileOffset, ProcessAddress};
@@ -70,7 +70,7 @@ impl Tracer {
         let map = |name| ebpf.map(name).ok_or(ProbeError::Object(name));
         let config = Mapped::of(map("TRACE_CONFIG")?, 1)?;
         let shared = Mapped::of(map("TRACE_SHARED")?, 1)?;
-        shared.set(0, TraceShared::NEW)?;
+        shared.set(0, TraceShared::default())?;
         let eviction = Mapped::of(map("TRACE_EVICTION")?, 1)?;
         let mut take = |name| ebpf.take_map(name).ok_or(ProbeError::Object(name));
         let unusable = |_: MapError| ProbeError::Object("map of another kind");
@@ -130,7 +130,7 @@ impl Tracer {
         let slower_ns = traced.slower_ns.unwrap_or(u64::MAX);
         let evicted_keys = traced.evicted_keys.map_or(0, ProcessAddress::get);
         self.config.set(0, TraceConfig { tgid: traced.pid, slower_ns, evicted_keys, ..TraceConfig::default() })?;
-        self.shared.set(0, TraceShared::NEW)?;
+        self.shared.set(0, TraceShared::default())?;
         self.eviction.set(0, traced.eviction)?;
         Ok(Tracing { tracer: self, traced, placed: Vec::new(), generation: 0, leaving: Vec::new() })
     }
@@ -164,18 +164,19 @@ impl Tracer {
     }
 
     fn counts(&self) -> TraceCounts {
-        let mut counts = TraceCounts::NONE;
+        let mut counts = TraceCounts::default();
+        let all = &mut counts.calls;
         // A thread that is added meanwhile may be missed until the next time.
-        for (_, Thread(thread)) in self.threads.iter().flatten() {
-            counts.entry_hits += thread.entry_hits;
-            counts.begun += thread.begun;
-            counts.nested += thread.nested;
-            counts.lost += thread.lost;
-            counts.slow_lost += thread.slow_lost;
-            counts.longest_ns = counts.longest_ns.max(thread.longest_ns);
-            counts.sum_ns = counts.sum_ns.wrapping_add(thread.sum_ns);
-            for (sum, duration) in counts.durations.iter_mut().zip(thread.durations) {
-                *sum += duration;
+        for (_, Thread(TracedThread { calls, .. })) in self.threads.iter().flatten() {
+            all.entry_hits += calls.entry_hits;
+            all.begun += calls.begun;
+            all.nested += calls.nested;
+            all.lost += calls.lost;
+            all.slow_lost += calls.slow_lost;
+            all.longest_ns = all.longest_ns.max(calls.longest_ns);
+            all.durations.sum = all.durations.sum.wrapping_add(calls.durations.sum);
+            for (sum, count) in all.durations.counts.iter_mut().zip(calls.durations.counts) {
+                *sum += count;
             }
         }
         if let Ok(shared) = self.shared.entry(0) {
@@ -198,44 +199,19 @@ impl Tracer {
 }
 
 /// What was counted up to one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceCounts {
-    /// Hits at the entry, counted or not.
-    pub entry_hits: u64,
-    /// Calls that began while they were observed.
-    pub begun: u64,
-    /// Calls that the function made to itself inside a counted one.
-    pub nested: u64,
-    /// Calls that were not seen to end.
-    pub lost: u64,
-    /// Slow calls that were not reported.
-    pub slow_lost: u64,
+    /// The calls of all threads.
+    pub calls: TraceCalls,
     /// Hits where evicting calls and expire cycles begin.
     pub cycle_hits: u64,
-    pub longest_ns: u64,
-    pub sum_ns: u64,
-    /// Calls that ended, by the bucket of their duration.
-    pub durations: [u64; TRACE_BUCKETS],
     /// Whether there was no room for a thread, so that its calls are missing.
     pub is_crowded: bool,
 }
 
 impl TraceCounts {
-    pub const NONE: Self = Self {
-        entry_hits: 0,
-        begun: 0,
-        nested: 0,
-        lost: 0,
-        slow_lost: 0,
-        cycle_hits: 0,
-        longest_ns: 0,
-        sum_ns: 0,
-        durations: [0; TRACE_BUCKETS],
-        is_crowded: false,
-    };
-
     pub fn ended(&self) -> u64 {
-        self.durations.iter().sum()
+        self.calls.durations.count()
     }
 }
 

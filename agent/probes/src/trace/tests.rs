@@ -5,35 +5,7 @@ use evictscope_model::ProcessAddress;
 use super::{ENTER, LinkKeeper, OwnExecutable, RETURN, TraceCounts, TraceJob, Tracer};
 use crate::target::{alone, own_offsets};
 
-// One function calls itself as often as it is told. The other returns to its caller's caller if it is told 0, as a
-// longjmp does.
-std::arch::global_asm!(
-    ".pushsection .text.evictscope_test, \"ax\", @progbits",
-    ".globl evictscope_test_recursive",
-    "evictscope_test_recursive:",
-    "push rbx",
-    "test edi, edi",
-    "jz 2f",
-    "dec edi",
-    "call evictscope_test_recursive",
-    "2:",
-    "pop rbx",
-    "ret",
-    ".globl evictscope_test_leaving",
-    "evictscope_test_leaving:",
-    "push rbx",
-    "pop rbx",
-    "test edi, edi",
-    "jnz 2f",
-    "add rsp, 8",
-    "2:",
-    "ret",
-    ".globl evictscope_test_caller",
-    "evictscope_test_caller:",
-    "call evictscope_test_leaving",
-    "ret",
-    ".popsection",
-);
+std::arch::global_asm!(include_str!("functions.s"));
 
 unsafe extern "C" {
     fn evictscope_test_recursive(times: u32);
@@ -83,12 +55,12 @@ fn the_outermost_call_of_each_thread_is_counted() -> anyhow::Result<()> {
         };
         let (counts, slow) = traced(multi, evictscope_test_recursive, 0, call)?;
         assert_eq!(counts.ended(), THREADS * CALLS);
-        assert_eq!(counts.begun, THREADS * CALLS);
-        assert_eq!(counts.nested, 3 * THREADS * CALLS);
-        assert_eq!((counts.lost, counts.slow_lost), (0, 0));
+        assert_eq!(counts.calls.begun, THREADS * CALLS);
+        assert_eq!(counts.calls.nested, 3 * THREADS * CALLS);
+        assert_eq!((counts.calls.lost, counts.calls.slow_lost), (0, 0));
         assert_eq!(slow.len() as u64, THREADS * CALLS);
-        assert_eq!(counts.sum_ns, slow.iter().sum::<u64>());
-        assert_eq!(Some(counts.longest_ns), slow.iter().copied().max());
+        assert_eq!(counts.calls.durations.sum, slow.iter().sum::<u64>());
+        assert_eq!(Some(counts.calls.longest_ns), slow.iter().copied().max());
     }
     Ok(())
 }
@@ -104,7 +76,7 @@ fn a_call_that_never_returns_is_not_counted() -> anyhow::Result<()> {
             }
         };
         let (counts, _) = traced(multi, evictscope_test_leaving, u64::MAX, call)?;
-        assert_eq!((counts.begun, counts.ended(), counts.lost), (6, 3, 3));
+        assert_eq!((counts.calls.begun, counts.ended(), counts.calls.lost), (6, 3, 3));
     }
     Ok(())
 }
@@ -143,8 +115,8 @@ fn probes_that_are_placed_again_are_hit_once_by_each_call() -> anyhow::Result<()
         }
         let counts = tracing.counts();
         let all = TIMES * CALLS;
-        assert_eq!((counts.entry_hits, counts.begun), (all, all));
-        assert_eq!((counts.ended(), counts.lost), (all, 0));
+        assert_eq!((counts.calls.entry_hits, counts.calls.begun), (all, all));
+        assert_eq!((counts.ended(), counts.calls.lost), (all, 0));
     }
     Ok(())
 }
@@ -161,8 +133,8 @@ fn more_slow_calls_than_there_is_room_for_are_counted_as_lost() -> anyhow::Resul
     };
     let (counts, slow) = traced(true, evictscope_test_recursive, 0, call)?;
     assert_eq!(counts.ended(), CALLS);
-    assert!(counts.slow_lost > 0 && !slow.is_empty(), "{}", slow.len());
-    assert_eq!(counts.slow_lost + slow.len() as u64, CALLS);
+    assert!(counts.calls.slow_lost > 0 && !slow.is_empty(), "{}", slow.len());
+    assert_eq!(counts.calls.slow_lost + slow.len() as u64, CALLS);
     Ok(())
 }
 
@@ -173,6 +145,6 @@ fn what_costs_are_measured_on_leaves_no_count() -> anyhow::Result<()> {
     let mut tracer = Tracer::load_for(&LinkKeeper::in_thread()?, true)?;
     let costs = tracer.calibrate(true, true)?;
     assert!(costs.call_ns > 0.0 && costs.cycle_ns > 0.0, "{costs:?}");
-    assert_eq!(tracer.counts().entry_hits, 0);
+    assert_eq!(tracer.counts().calls.entry_hits, 0);
     Ok(())
 }
