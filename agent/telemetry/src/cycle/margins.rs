@@ -306,14 +306,18 @@ mod tests {
         }
     }
 
-    /// Returns what is known after `seconds` with this `used_memory`.
-    fn after(seconds: u32, used_memory: impl Fn(f64) -> f64) -> Margins {
+    /// Returns what is known after `seconds` that were calm, and in which this was seen.
+    fn margins_after(seconds: u32, seen: impl Fn(f64) -> Moment) -> Margins {
         let mut margins = Margins::default();
         for second in 0..=seconds {
-            let second = f64::from(second);
-            margins.observe(&seen(second, used_memory(second)), Phase::NotSaturated);
+            margins.observe(&seen(f64::from(second)), Phase::NotSaturated);
         }
         margins
+    }
+
+    /// Returns what is known after `seconds` with this `used_memory`.
+    fn after(seconds: u32, used_memory: impl Fn(f64) -> f64) -> Margins {
+        margins_after(seconds, |second| seen(second, used_memory(second)))
     }
 
     #[test]
@@ -392,13 +396,10 @@ mod tests {
     #[test]
     fn where_nothing_was_evicted_the_lab_tells_by_the_size_of_a_key() {
         let with_keys = |keys, used_memory: f64| {
-            let mut margins = Margins::default();
-            for second in 0..=60 {
-                let second = f64::from(second);
+            let margins = margins_after(60, |second| {
                 let memory = Some(MemoryParts::of_keys(keys)).filter(|_| second == 0.0);
-                let seen = Moment { memory, ..seen(second, used_memory + 1e6 * second) };
-                margins.observe(&seen, Phase::NotSaturated);
-            }
+                Moment { memory, ..seen(second, used_memory + 1e6 * second) }
+            });
             margins.evictions_would_add()
         };
         let load = with_keys(1_000_000, 1e9);
@@ -434,30 +435,24 @@ mod tests {
 
     #[test]
     fn what_does_not_count_against_the_limit_does_not_fill_it() {
-        let mut margins = Margins::default();
-        for second in 0..=120 {
-            let second = f64::from(second);
-            let seen = Moment { not_counted: Some((second * 1e6) as u64), ..seen(second, 1e9 + second * 1e6) };
-            margins.observe(&seen, Phase::NotSaturated);
-        }
+        let not_counted = |second| Some((second * 1e6) as u64);
+        let margins = margins_after(120, |second| Moment {
+            not_counted: not_counted(second),
+            ..seen(second, 1e9 + second * 1e6)
+        });
         assert_eq!(margins.growth().map(|growth| growth.mean), Some(0.0));
     }
 
     #[test]
     fn a_thread_that_spins_is_not_busy() {
         let busy = |hides_work| {
-            let mut margins = Margins::default();
-            for second in 0..=60 {
-                let second = f64::from(second);
-                let seen = Moment {
-                    cpu_other: Some(Duration::from_secs_f64(second * 0.99)),
-                    no_work: Duration::from_secs_f64(second * 0.81),
-                    hides_work,
-                    ..seen(second, 1e9)
-                };
-                margins.observe(&seen, Phase::NotSaturated);
-            }
-            margins.busy()
+            let spinning = |second| Moment {
+                cpu_other: Some(Duration::from_secs_f64(second * 0.99)),
+                no_work: Duration::from_secs_f64(second * 0.81),
+                hides_work,
+                ..seen(second, 1e9)
+            };
+            margins_after(60, spinning).busy()
         };
         assert!(busy(false).is_some_and(|busy| (busy - 0.18).abs() < 1e-6));
         assert_eq!(busy(true), None);

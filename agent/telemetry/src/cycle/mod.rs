@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use self::activity::{EvictionActivity, QUIET};
 use self::expired_share::ExpiredShare;
-use self::open_burst::{Before, OpenBurst};
+use self::open_burst::OpenBurst;
 use crate::totals::Unreset;
 use crate::{Burst, BurstTotals, Margins, Moment, Phase, Phases};
 
@@ -40,9 +40,6 @@ pub struct Cycle {
     evicted_keys: Unreset,
     last: Option<Moment>,
     expired_share: ExpiredShare,
-    /// The server's own estimate of that, when it was last observed.
-    stale_ratio: Option<f64>,
-    expired_held: Option<f64>,
     /// The burst that is not over, or whose reclaim is not; `None` in `not_saturated`. Boxed, because it is large and
     /// seldom there.
     open: Option<Box<OpenBurst>>,
@@ -65,8 +62,6 @@ impl Cycle {
             evicted_keys: Unreset::default(),
             last: None,
             expired_share: ExpiredShare::default(),
-            stale_ratio: None,
-            expired_held: None,
             open: None,
             taken_in: Duration::ZERO,
             begun: Duration::ZERO,
@@ -92,6 +87,8 @@ impl Cycle {
             // Counted since then; the server's own counters began long before.
             evicting_calls: 0,
             failed_calls: 0,
+            stale_ratio: None,
+            expired_held: None,
             ..now
         });
         self.last = Some(now);
@@ -104,7 +101,8 @@ impl Cycle {
             // The burst ended, and the next began, since the last observation or in the quiet time.
             let ended = now.evictions.burst_before_ended.min(now.at);
             if ended > before.at {
-                before = before.interpolate(&now, ended);
+                let Moment { stale_ratio, expired_held, .. } = before;
+                before = Moment { stale_ratio, expired_held, ..before.interpolate(&now, ended) };
             }
             finished.extend(self.close_at(&before, ended));
         }
@@ -130,20 +128,13 @@ impl Cycle {
         };
         self.margins.observe(&now, self.phases.phase);
         self.expired_share.saw(&now);
-        self.stale_ratio = now.stale_ratio;
-        self.expired_held = now.expired_held;
         finished.extend(over);
         finished.into_iter().map(|burst| self.keep(burst)).collect()
     }
 
     fn enter_saturated(&mut self, began: Duration, before: &Moment, now: &Moment) {
         let start = before.interpolate(now, began);
-        let known = Before {
-            expired_share: self.expired_share.before(began),
-            stale_ratio: self.stale_ratio,
-            expired_held: self.expired_held,
-        };
-        let burst = OpenBurst::new(known, start, before, now);
+        let burst = OpenBurst::new(self.expired_share.before(began), start, before, now);
         self.totals.last_start = Some(burst.began);
         self.open = Some(Box::new(burst));
         self.phases.enter(Phase::Saturated, began);

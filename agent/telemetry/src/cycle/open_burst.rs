@@ -5,22 +5,12 @@ use std::time::Duration;
 use super::reclaim::Reclaim;
 use crate::{Burst, Moment, nanoseconds};
 
-/// What is known about the time before a burst.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Before {
-    /// The expired share of the keys that expire cycles sampled in the last minute.
-    pub expired_share: Option<f64>,
-    /// The server's own estimate of the share of keys that have expired and are still held.
-    pub stale_ratio: Option<f64>,
-    /// That share by the last sample.
-    pub expired_held: Option<f64>,
-}
-
 /// A burst that is not over, or whose reclaim is not.
 #[derive(Clone, Debug)]
 pub(super) struct OpenBurst {
     pub began: Duration,
-    known: Before,
+    /// The expired share of the keys that expire cycles sampled in the last minute before it.
+    expired_share: Option<f64>,
     /// Before its first evicting call.
     before: Moment,
     /// At its first evicting call.
@@ -41,10 +31,10 @@ pub(super) struct OpenBurst {
 
 impl OpenBurst {
     /// Opens a burst that began at `start`, between two observations.
-    pub fn new(known: Before, start: Moment, before: &Moment, now: &Moment) -> Self {
+    pub fn new(expired_share: Option<f64>, start: Moment, before: &Moment, now: &Moment) -> Self {
         Self {
             began: start.at,
-            known,
+            expired_share,
             before: *before,
             start,
             end: start,
@@ -156,9 +146,9 @@ impl OpenBurst {
             clients_waiting_peak: self.waiting_peak,
             stalled: stalled(|seen| seen.stalled),
             stalled_by_evictions: stalled(|seen| seen.stalled_by_evictions),
-            expired_share_before: self.known.expired_share,
-            stale_ratio_before: self.known.stale_ratio,
-            expired_held_before: self.known.expired_held,
+            expired_share_before: self.expired_share,
+            stale_ratio_before: self.before.stale_ratio,
+            expired_held_before: self.before.expired_held,
             client_buffers_before: self.start.all_client_buffers(),
             client_buffers_peak: self.buffers_peak,
             memory_start: self.start.used_memory,

@@ -57,17 +57,9 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_counted_and_other_errors_are_not() {
-        // Clients that only read get errors for other reasons.
-        assert_eq!(refused(&[(Some(0), 5), (Some(0), 9), (Some(0), 40)]), [0, 0, 0].map(Some));
-        // A transaction of one command: that is refused, and EXEC is an error of its own.
-        assert_eq!(refused(&[(Some(4), 9), (Some(5), 11)]), [0, 1].map(Some));
+    fn refusals_are_counted_and_what_is_not_known_is_not_said() {
         // CONFIG RESETSTAT.
         assert_eq!(refused(&[(Some(4), 9), (Some(7), 12), (Some(2), 2), (Some(3), 3)]), [0, 3, 5, 6].map(Some));
-    }
-
-    #[test]
-    fn what_is_not_known_is_not_said() {
         let gap = [(None, 0), (Some(4), 4), (None, 9), (Some(6), 9)];
         assert_eq!(refused(&gap), [None, Some(0), None, Some(2)]);
         assert_eq!(refused(&[(Some(40), 9), (Some(41), 10), (Some(41), 10)]), [Some(0), None, None]);

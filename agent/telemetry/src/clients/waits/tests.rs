@@ -10,6 +10,11 @@ fn ms(milliseconds: u64) -> Duration {
 const UNREAD: Unread = Unread { socket: 1, read_to: 7, answered_to: 0, bytes: 30, came: None };
 const OWED: Owed = Owed { socket: 1, read_to: 7, answered_to: 0, came: Duration::ZERO, is_certain: true };
 
+/// Returns a look that sees nothing.
+fn at(milliseconds: u64) -> SocketLook {
+    SocketLook { at: ms(milliseconds), ..SocketLook::default() }
+}
+
 /// Takes in a look after readings at which the main thread was at rest. When it was busy is not known.
 fn take_in(waits: &mut Waits, look: &SocketLook, rests: &[Duration]) -> Vec<(Duration, Duration)> {
     let thread = ThreadSample { at: look.at, busy: None, rests };
@@ -32,7 +37,7 @@ fn look_at_both(
     let unread = unread.iter().map(|&(socket, read_to, came)| Unread { socket, read_to, came: came.map(ms), ..UNREAD });
     let owed = owed.iter().map(|&(socket, read_to, came)| Owed { socket, read_to, came: ms(came), ..OWED });
     let (unread, owed) = (unread.collect(), owed.collect());
-    let look = SocketLook { at: ms(at), connected: 9, unread, owed, ..SocketLook::default() };
+    let look = SocketLook { connected: 9, unread, owed, ..self::at(at) };
     take_in(waits, &look, &Vec::from_iter(rested.map(ms)));
 }
 
@@ -92,7 +97,6 @@ fn a_wait_lasts_until_its_answer_left() {
     let rests = [ms(1_000), ms(1_900)];
     let mut take_in =
         |look: SocketLook| (take_in(&mut waits, &look, &rests), waits.seconds(), waits.over, waits.longest());
-    let at = |at| SocketLook { at: ms(at), ..SocketLook::default() };
     take_in(at(1_000));
     let unread = |socket, came| Unread { socket, read_to: 7, answered_to: 9, bytes: 6, came: Some(ms(came)) };
     let both = vec![unread(1, 1_952), unread(2, 1_960)];
@@ -145,11 +149,7 @@ fn short_waits_are_added_up_though_most_are_not_seen() {
 #[test]
 fn a_keepalive_is_no_answer() {
     let mut waits = Waits::default();
-    let owed = |at: u64, is_certain| SocketLook {
-        at: ms(at),
-        owed: vec![Owed { socket: 1, read_to: 7, answered_to: 9, came: ms(1_000), is_certain }],
-        ..SocketLook::default()
-    };
+    let owed = |at, is_certain| SocketLook { owed: vec![Owed { came: ms(1_000), is_certain, ..OWED }], ..self::at(at) };
     for at in (1_020..=21_000).step_by(20) {
         take_in(&mut waits, &owed(at, at < 6_000), &[ms(980)]);
     }
@@ -170,19 +170,14 @@ fn a_client_that_gave_up_does_not_wait() {
         // Ticks are counted back from each look, and may be off by one.
         let came = Some(ms(990 + at / 1_400 * 4));
         let gave_up = [1, 3].map(|socket| GaveUp { socket, answered_to: 0, came, is_certain: true });
-        let look = SocketLook { at: ms(at), connected: 1, gave_up: gave_up.to_vec(), ..SocketLook::default() };
+        let look = SocketLook { connected: 1, gave_up: gave_up.to_vec(), ..self::at(at) };
         take_in(&mut waits, &look, &[]);
         assert_eq!((waits.waiting(), waits.given_up), (0, 2));
         assert_eq!(waits.unanswered, ms(at - 990 - at / 1_400 * 4));
     }
     // Others are answered.
-    let look = SocketLook {
-        at: ms(1_600),
-        sent: Some(ms(1_590)),
-        gave_up: vec![GaveUp { socket: 4, answered_to: 0, came: None, is_certain: true }],
-        ..SocketLook::default()
-    };
-    take_in(&mut waits, &look, &[]);
+    let gave_up = vec![GaveUp { socket: 4, answered_to: 0, came: None, is_certain: true }];
+    take_in(&mut waits, &SocketLook { sent: Some(ms(1_590)), gave_up, ..at(1_600) }, &[]);
     assert_eq!((waits.given_up, waits.unanswered), (3, ms(0)));
 }
 
@@ -197,7 +192,7 @@ fn who_closes_without_having_waited_did_not_give_up() {
     let gave_up =
         closed.map(|(socket, is_certain, came)| GaveUp { socket, answered_to: 0, came: Some(ms(came)), is_certain });
     for at in [1_200, 1_300] {
-        let look = SocketLook { at: ms(at), gave_up: gave_up.to_vec(), ..SocketLook::default() };
+        let look = SocketLook { gave_up: gave_up.to_vec(), ..self::at(at) };
         take_in(&mut waits, &look, &[ms(900)]);
         assert_eq!((waits.given_up, waits.unanswered), (1, ms(at - 990)));
     }
@@ -270,8 +265,7 @@ fn a_request_that_was_answered_makes_the_next_no_older() {
     let take_in = |second: Unread| {
         let mut waits = Waits::default();
         for (at, unread, owed) in [(1_000, vec![], vec![owed(5)]), (1_450, vec![second], vec![])] {
-            let look = SocketLook { at: ms(at), connected: 1, unread, owed, ..SocketLook::default() };
-            take_in(&mut waits, &look, &[]);
+            take_in(&mut waits, &SocketLook { connected: 1, unread, owed, ..self::at(at) }, &[]);
         }
         (waits.oldest(), waits.over)
     };
@@ -322,12 +316,8 @@ fn those_that_are_answered_last_in_a_turn_were_not_passed_over() {
         if is_calm {
             rests.push(ms(now));
         }
-        let mut look = SocketLook {
-            at: ms(now),
-            connected: 1_000,
-            sent: clients.iter().map(|client| ms(client.left)).max(),
-            ..SocketLook::default()
-        };
+        let sent = clients.iter().map(|client| ms(client.left)).max();
+        let mut look = SocketLook { connected: 1_000, sent, ..at(now) };
         for (socket, client) in (0..).zip(&clients) {
             let (came, read_to) = (ms(client.came), client.sent - u32::from(!client.is_read));
             let answered_to = client.sent - u32::from(client.left == 0);
