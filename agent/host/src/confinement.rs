@@ -230,13 +230,6 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_read() {
-        let read = Confinement::read();
-        assert!(read.held.is_some());
-        assert_eq!(read.lacks(CapabilitySet::empty()).is_some(), read.has_own_users);
-    }
-
-    #[test]
     fn the_chosen_lockdown_and_the_profile_are_named() {
         let harmless = lockdown("none [integrity] confidentiality\n");
         assert_eq!(harmless, "lockdown is integrity, which forbids nothing here");

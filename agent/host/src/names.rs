@@ -227,6 +227,13 @@ mod tests {
     struct Live<'a>(BTreeMap<u32, (Found<'a>, String)>);
 
     impl<'a> Live<'a> {
+        /// Finds these servers, scan by scan.
+        fn after(scans: &[&[Found<'a>]]) -> Self {
+            let mut live = Self::default();
+            scans.iter().for_each(|new| live.start(new));
+            live
+        }
+
         /// Starts servers that the same scan finds.
         fn start(&mut self, new: &[Found<'a>]) {
             self.find(new, &BTreeMap::new());
@@ -262,11 +269,12 @@ mod tests {
 
     #[test]
     fn a_later_server_with_the_same_name_gets_its_pid_and_one_that_ends_renames_no_other() {
-        let mut live = Live::default();
-        live.start(&[(10, "6379", None)]);
-        live.start(&[(11, "6379", None)]);
-        live.start(&[(12, "6379", None), (13, "6380", None)]);
-        live.start(&[(14, "/run/a@6379.sock", None)]);
+        let mut live = Live::after(&[
+            &[(10, "6379", None)],
+            &[(11, "6379", None)],
+            &[(12, "6379", None), (13, "6380", None)],
+            &[(14, "/run/a@6379.sock", None)],
+        ]);
         let labels = ["6379", "6379@11", "6379@12", "6380", "/run/a@6379.sock@14"];
         assert_eq!(live.labels(), labels);
         live.0.remove(&10);
@@ -277,8 +285,7 @@ mod tests {
 
     #[test]
     fn servers_in_containers_that_share_a_name_get_the_id() {
-        let mut live = Live::default();
-        live.start(&[(10, "6379", A), (11, "6379", B), (12, "6380", A)]);
+        let mut live = Live::after(&[&[(10, "6379", A), (11, "6379", B), (12, "6380", A)]]);
         let together = ["6379@3601745b3bd5", "6379@9f2c1b7a8e6d", "6380"];
         assert_eq!(live.labels(), together);
         // The host's server gets the name, under which people look for it there.
@@ -289,14 +296,10 @@ mod tests {
         assert_eq!(live.labels()[4..], ["6379@3601745b3bd5@14", "6379@15"]);
 
         // If a container's server already has the name, it keeps it.
-        let mut live = Live::default();
-        live.start(&[(10, "6379", A)]);
-        live.start(&[(11, "6379", None)]);
+        let live = Live::after(&[&[(10, "6379", A)], &[(11, "6379", None)]]);
         assert_eq!(live.labels(), ["6379", "6379@11"]);
 
-        let mut live = Live::default();
-        live.start(&[(10, "6379", A)]);
-        live.start(&[(11, "6379", B)]);
+        let mut live = Live::after(&[&[(10, "6379", A)], &[(11, "6379", B)]]);
         assert_eq!(live.labels(), ["6379", "6379@9f2c1b7a8e6d"]);
         // The name alone is free again, but would tell nobody which of the two it is.
         live.0.remove(&10);
@@ -306,11 +309,8 @@ mod tests {
 
     #[test]
     fn a_server_keeps_its_label_when_the_agent_is_started_anew() {
-        let mut live = Live::default();
-        live.start(&[(10, "6379", A)]);
-        live.start(&[(11, "6379", B)]);
-        live.start(&[(12, "6380", None)]);
-        live.start(&[(13, "6380", None)]);
+        let mut live =
+            Live::after(&[&[(10, "6379", A)], &[(11, "6379", B)], &[(12, "6380", None)], &[(13, "6380", None)]]);
         let before = ["6379", "6379@9f2c1b7a8e6d", "6380", "6380@13"];
         assert_eq!(live.labels(), before);
         // Two were started while there was no agent, and the second has the pid of one that has ended since.
@@ -327,13 +327,11 @@ mod tests {
     #[test]
     fn a_label_that_another_has_is_not_kept() {
         let had = |label: &str| [(10, label.to_owned()), (11, label.to_owned())];
-        let mut live = Live::default();
-        live.start(&[(9, "6379", None)]);
+        let mut live = Live::after(&[&[(9, "6379", None)]]);
         live.find(&[(10, "6379", None), (11, "6379", A)], &had("6379").into());
         assert_eq!(live.labels(), ["6379", "6379@10", "6379@3601745b3bd5"]);
         // Only a foreign file says that.
-        let mut live = Live::default();
-        live.start(&[(9, "6379", None)]);
+        let mut live = Live::after(&[&[(9, "6379", None)]]);
         live.find(&[(10, "1", None), (11, "6379", None)], &had("6379@11").into());
         assert_eq!(live.labels(), ["6379", "6379@11", "6379@11@11"]);
     }
