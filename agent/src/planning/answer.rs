@@ -15,7 +15,7 @@ use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setpriority_process, setrlimit,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_name, set_no_new_privs};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
+use seccompiler::{TargetArch, apply_filter, compile_from_json};
 
 use crate::terminal;
 
@@ -28,34 +28,6 @@ pub const CPU_SECONDS: u64 = 20;
 /// The most memory, in bytes: an executable and a debug file of 128 MiB each, what planning keeps of them, and this
 /// program.
 const MEMORY: u64 = 512 << 20;
-
-/// The system calls for reading, the allocator, a panic, and the end.
-const CALLS: [i64; 24] = [
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_close,
-    libc::SYS_lseek,
-    libc::SYS_fstat,
-    libc::SYS_mmap,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_mprotect,
-    libc::SYS_brk,
-    libc::SYS_madvise,
-    libc::SYS_futex,
-    libc::SYS_getrandom,
-    libc::SYS_clock_gettime,
-    libc::SYS_sched_yield,
-    libc::SYS_getpid,
-    libc::SYS_gettid,
-    libc::SYS_tgkill,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sigaltstack,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-];
 
 /// A hash of a file's content: a build id can be forged, which would give one server the plan of another.
 pub type ContentHash = [u8; 32];
@@ -223,16 +195,15 @@ fn limit() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives up all capabilities, all files that are not open, and all system calls except [`CALLS`]: any other call fails.
+/// Gives up all capabilities, all files that are not open, and all system calls except those in
+/// `calls.json` (for reading, the allocator, a panic, and the end): any other call fails.
 fn lock() -> anyhow::Result<()> {
     set(Resource::Nofile, 0, 0)?;
     set_no_new_privs(true)?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    let calls = CALLS.map(|call| (call, Vec::new())).into();
-    let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
-    let filter = SeccompFilter::new(calls, refuse, SeccompAction::Allow, TargetArch::x86_64)?;
-    Ok(apply_filter(&BpfProgram::try_from(filter)?)?)
+    let filters = compile_from_json(&include_bytes!("calls.json")[..], TargetArch::x86_64)?;
+    Ok(apply_filter(filters.get("planner").context("no filter")?)?)
 }
 
 /// Sets a limit, and the hard limit `later` above it.
