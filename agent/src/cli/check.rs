@@ -37,7 +37,6 @@ pub struct Arguments {
     configuration: ConfigurationOptions,
 }
 
-/// Runs every check, and prints a line for each.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut checklist = Checklist::default();
     // It decides nothing.

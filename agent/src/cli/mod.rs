@@ -10,7 +10,6 @@ mod report;
 mod run;
 mod selftest;
 mod state_dir;
-mod watch;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ use clap_complete::Shell;
 use evictscope_web::version;
 
 use crate::keys::KeysArguments;
-use crate::{planning, trace};
+use crate::{live, planning, trace};
 
 /// Eviction metrics of the redis-server processes that already run on this host
 ///
@@ -41,7 +40,7 @@ enum Command {
     Run(run::Arguments),
     Inspect(inspect::Arguments),
     Check(check::Arguments),
-    Watch(watch::Arguments),
+    Watch(live::WatchArguments),
     Profile(profile::Arguments),
     Trace(trace::TraceArguments),
     Keys(KeysArguments),
@@ -70,7 +69,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Run(arguments) => run::run(arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Check(arguments) => check::run(arguments),
-        Command::Watch(arguments) => watch::run(&arguments),
+        Command::Watch(arguments) => live::answer(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Trace(arguments) => trace::answer(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Keys(arguments) => keys::run(&arguments),

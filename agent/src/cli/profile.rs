@@ -107,7 +107,6 @@ fn end(profiling: &mut Profiling) -> anyhow::Result<Profile> {
     }
 }
 
-/// Says why there is no sample.
 fn why_no_samples(profiling: &Profiling, profile: &Profile) -> String {
     if profiling.is_of_other_namespace() {
         return evictscope_probes::ProbeError::OtherPidNamespace.to_string();

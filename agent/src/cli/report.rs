@@ -49,7 +49,6 @@ pub struct Arguments {
     access: Access,
 }
 
-/// Writes the page of a record, or lists all.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.list {
         let listed = list(arguments)?;

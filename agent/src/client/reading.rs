@@ -60,7 +60,6 @@ pub const CALL_SECONDS: Selector = DURATIONS.sum();
 pub const FAILED_CALLS: Selector = all_of(&catalogue::EVICTION_CALLS).with(&[("kind", "evicting"), ("result", "fail")]);
 pub const LONGEST_CALL: Selector = all_of(&catalogue::EVICTION_CALL_LONGEST);
 pub const GOALS: Selector = all_of(&catalogue::MEM_TOFREE);
-/// How long evicting calls were observed.
 pub const OBSERVED: Selector = all_of(&catalogue::OBSERVED).with(EVICTING);
 pub const USED_MEMORY: Selector = member(Member::UsedMemory);
 pub const NOT_COUNTED_MEMORY: Selector = all_of(&catalogue::NOT_COUNTED_MEMORY);

@@ -123,7 +123,7 @@ static REDIS_8_2: KeyspaceLayout = KeyspaceLayout {
     member_bytes: 16,
     ..REDIS_8_0
 };
-pub static REDIS_8_6: KeyspaceLayout = KeyspaceLayout {
+static REDIS_8_6: KeyspaceLayout = KeyspaceLayout {
     database_bytes: 96,
     others_at: [3, 9],
     exponents: Some(4),

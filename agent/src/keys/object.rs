@@ -146,7 +146,7 @@ mod tests {
     use anyhow::Context as _;
 
     use super::{Memory, Object};
-    use crate::keys::layout::{REDIS_7_0, REDIS_8_6, VALKEY_8_1, VALKEY_9_1};
+    use crate::keys::layout::{REDIS_7_0, VALKEY_8_1, VALKEY_9_1};
 
     /// Makes a head with these flags behind the time, and `behind` after its first 8 bytes.
     fn head(flags: u32, behind: &[&[u8]]) -> Vec<u8> {
@@ -174,27 +174,6 @@ mod tests {
         assert_eq!(Object::read(&memory, &VALKEY_9_1, head(1 << 3 | 4, &[text]).as_ptr() as u64), None);
         // Its reference count is 0.
         assert_eq!(Object::read(&memory, &VALKEY_9_1, head(7, &[&expires, key, text]).as_ptr() as u64), None);
-        Ok(())
-    }
-
-    #[test]
-    fn what_lies_before_a_value_is_found_by_its_bits() -> anyhow::Result<()> {
-        let memory = Memory::of_this_process()?;
-        let [meta, expires] = [1_u64, 7_000].map(u64::to_ne_bytes);
-        let [key, text]: [&[u8]; 2] = [b"\x01\x18key\0", b"\x03\x03\x01abc\0\0"];
-        let references: u32 = 1 << 31 | 1 << 8 | 0x80;
-        let [head, used] = [references, 9 << 8 | 0b1001].map(u32::to_ne_bytes);
-        let mut bytes = [&meta, &expires, &head[..], &used, &[0; 8], key, text].concat();
-        let at = bytes.as_ptr() as u64 + 16;
-        bytes[24..32].copy_from_slice(&(at + 25).to_ne_bytes());
-        let object = Object::read(&memory, &REDIS_8_6, at).context("no object")?;
-        assert_eq!(object.names(), Some(("string", "embstr")));
-        assert_eq!((object.key, object.expires), (at + 18, Some(7_000)));
-        assert_eq!((object.lru, object.before, object.bytes), (9, 16, 22));
-        assert_eq!(object.allocated(&memory), Some(16 + 22 + 7));
-        // A head without a key.
-        bytes[19] = 0;
-        assert_eq!(Object::read(&memory, &REDIS_8_6, at), None);
         Ok(())
     }
 }

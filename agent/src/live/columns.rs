@@ -66,7 +66,6 @@ fn padded<T>(column: &Column<T>, text: &str) -> String {
     if column.is_number { format!("{text:>width$}{:GAP$}", "") } else { format!("{text:<width$.width$}{:GAP$}", "") }
 }
 
-/// Returns whether somebody should look at a row.
 pub fn is_alarming<T>(columns: &[Column<T>], of: &T) -> bool {
     columns.iter().any(|column| (column.cell)(of).is_alarming)
 }
@@ -79,25 +78,14 @@ pub fn plain<T>(columns: &[Column<T>], rows: &[T]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cell, Column, fitting, plain};
-
-    fn columns() -> [Column<u32>; 3] {
-        let cell = |number: &u32| Cell::from(format!("{number}"));
-        [Column::text("NAME", 6, cell), Column::number("RATE", 4, cell), Column::number("MORE", 4, cell)]
-    }
+    use super::{Cell, Column, fitting};
 
     #[test]
     fn the_last_columns_go_first() {
-        let columns = columns();
+        let cell = |number: &u32| Cell::from(number.to_string());
+        let columns = [Column::text("NAME", 6, cell), Column::number("RATE", 4, cell), Column::number("MORE", 4, cell)];
         for (width, count) in [(usize::MAX, 3), (16, 3), (15, 2), (11, 2), (10, 1), (6, 1), (0, 1)] {
             assert_eq!(fitting(&columns, width).len(), count, "{width}");
         }
-    }
-
-    #[test]
-    fn a_plain_table_is_aligned() {
-        let columns = columns();
-        let expected = "NAME   RATE\n7         7\n1234   1234\n";
-        assert_eq!(plain(fitting(&columns, 12), &[7, 1234]), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Shows the servers of a running agent, live in the terminal, as an HTTP client without privileges.
+//! `evictscope watch`: shows the servers of a running agent, live in the terminal, as a client without privileges.
 
 mod columns;
 mod drawing;
@@ -19,17 +19,39 @@ use crate::client::{Access, AgentClient};
 use crate::terminal as output;
 use crate::text::wrapped;
 
-/// Shows the servers until the user quits.
-pub fn show(access: &Access) -> anyhow::Result<()> {
-    let agent = AgentClient::at(access)?;
+/// Watch the servers of a running agent, live in the terminal
+///
+/// One row for each server, every second. What clients felt comes first: WAIT>1S and >0.1S, how many requests waited
+/// for longer than that, and STALLED, for how long clients were stalled, both since the agent found the server;
+/// WAITING, how many clients wait now, and of how many; LONGEST, the longest wait of the last 5 minutes. Then its
+/// phase; evicted keys a second; memory as a share of its limit; commands/s; LONGEST-CALL, its longest evicting call of
+/// the last 5 minutes; BUFFERS, the memory of client buffers; EVICTING, the share of time in evicting calls. A narrow
+/// terminal shows the first of these. In red: waits of a second, stalls and failing evictions, as they happen. Enter
+/// opens a server, with its last minutes, histograms and bursts. Below the table is why a server is not watched.
+///
+/// Needs no privilege, and the agent may run on another host. NO_COLOR=1 turns colours off.
+#[derive(clap::Args)]
+pub struct WatchArguments {
+    #[command(flatten)]
+    access: Access,
+    /// Print one plain table, of one second, and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// Shows the servers until the user quits, or prints them once.
+pub fn answer(arguments: &WatchArguments) -> anyhow::Result<()> {
+    let agent = AgentClient::at(&arguments.access)?;
+    if arguments.once {
+        return print_once(&agent);
+    }
     ensure!(output::is_terminal(), "stdout is not a terminal: use --once to get a plain table");
     // Read before the screen is taken, so that an error message stays readable.
     screen::run(&agent, agent.reading()?)
 }
 
 /// Prints one plain table, with the rates of one second: in a terminal the columns that fit, elsewhere all of them.
-pub fn print_once(access: &Access) -> anyhow::Result<()> {
-    let agent = AgentClient::at(access)?;
+fn print_once(agent: &AgentClient) -> anyhow::Result<()> {
     let begun = Instant::now();
     let mut readings = Readings::new(agent.reading()?);
     sleep(INTERVAL);

@@ -231,7 +231,7 @@ impl Screen {
 
 #[cfg(test)]
 mod tests {
-    use evictscope_model::answers::ThenAndNow;
+    use insta::assert_snapshot;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -251,51 +251,12 @@ mod tests {
         let reading = Reading::parse(TEXT)?;
         let mut screen = Screen::new(reading.clone());
         screen.remember(reading, 1.0);
-        let all = shown(&mut screen, 120, 40)?;
-        assert!(all.contains("6379        12    70  11.5 s    7/1.2k   2.2 s         - saturated"), "{all}");
-        assert!(all.contains("6380") && all.contains("saturated"), "{all}");
-        assert!(all.contains("part of the time"), "{all}");
+        assert_snapshot!("all", shown(&mut screen, 120, 40)?);
         assert!(!screen.press(KeyCode::Enter.into()));
-        for (width, height) in [(120, 40), (80, 24), (60, 20), (10, 5)] {
-            let one = shown(&mut screen, width, height)?;
-            assert!(!one.contains("6380"), "{one}");
-            let has_room = width >= 60;
-            let has_histogram = one.contains("evicting calls by duration");
-            assert_eq!(has_histogram, has_room, "{one}");
-            assert_eq!(one.contains("stale 37.5 %"), has_room, "{one}");
-            assert_eq!(one.contains("stalled by expire 9.0 s, eviction 2.5 s"), has_room, "{one}");
-        }
-        let row = |name: &str, then, now| ThenAndNow { name: name.to_owned(), then: Some(then), now: Some(now) };
-        screen.evidence = EvidenceAnswer {
-            server: "6379".to_owned(),
-            time: vec![
-                row("Evictions", 0.0, -0.0),
-                row("GET", 0.1, 0.05),
-                row("EVALSHA", 0.02, 0.71),
-                row("Without a CPU", 0.8, 0.9),
-            ],
-            memory: vec![
-                row("keys and the rest", 3e9, 3e9),
-                row("scripts", 2e6, 3e8),
-                row("all (used_memory)", 3e9, 3.3e9),
-            ],
-            who: vec!["480 of 512 waiting requests come from 10.0.4.0/24, the first for 400 ms".to_owned()],
-        };
-        for (width, height) in [(120, 40), (80, 24), (80, 18), (10, 5)] {
-            let one = shown(&mut screen, width, height)?.split_whitespace().collect::<Vec<_>>().join(" ");
-            for part in [
-                "EVALSHA 71 % 2.0 %",
-                "GET 5.0 % 10 %",
-                "Without a CPU 90 % 80 %",
-                "memory: scripts grew by 284 MiB",
-                "scripts 286 MiB 1.9 MiB",
-                "480 of 512 waiting requests come from 10.0.4.0/24, the first for 400 ms",
-            ] {
-                assert!(width < 80 || one.contains(part), "{part}: {one}");
-            }
-            assert!(!one.contains("Evictions"), "nothing went there: {one}");
-            let places = ["EVALSHA", "GET 5.0", "Without a CPU"].map(|name| one.find(name));
-            assert!(places.is_sorted(), "the largest first, but what is part of the others: {one}");
+        assert_snapshot!("one_before_its_evidence", shown(&mut screen, 80, 24)?);
+        screen.evidence = serde_json::from_str(include_str!("testdata/evidence.json"))?;
+        for (width, height) in [(120, 40), (80, 24), (80, 18), (60, 20), (10, 5)] {
+            assert_snapshot!(format!("one_in_{width}_by_{height}"), shown(&mut screen, width, height)?);
         }
         screen.press(KeyCode::Esc.into());
         assert!(shown(&mut screen, 80, 24)?.contains("6380"));

@@ -32,7 +32,6 @@ pub struct DebugDirs {
     pub debug_dir: Vec<PathBuf>,
 }
 
-/// An executable to plan for.
 pub struct PlanRequest<'a> {
     pub executable: &'a Executable,
     /// Its path below `root`.

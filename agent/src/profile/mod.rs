@@ -95,7 +95,6 @@ pub fn check(sampler: Result<Sampler, ProbeError>) -> Result<(), NoProfile> {
 }
 
 impl Profiling {
-    /// Returns what it has cost the main thread so far, in nanoseconds.
     pub fn spent_ns(&self) -> u64 {
         self.sampling.as_ref().map_or(self.spent_ns, |sampling| sampling.counts().spent_ns)
     }

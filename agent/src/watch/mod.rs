@@ -53,28 +53,20 @@ pub enum RequestedMode {
     EvictingOnly,
 }
 
-/// The settings of the daemon: every option has its value.
+/// The settings of the daemon: the options of `run`, each with its value.
 #[derive(Debug)]
 pub struct Settings {
     pub listen: SocketAddr,
-    /// The file that says how HTTP is protected, if any.
     pub web_config: Option<PathBuf>,
-    /// More names that requests may use if there is no such file.
     pub host_names: Vec<String>,
-    /// Whether everyone may have records and profiles made, also from other hosts.
     pub open_requests: bool,
     pub probe_mode: RequestedMode,
-    /// The most that the probes may cost in probe mode auto.
     pub overhead_budget: OverheadBudget,
-    /// How long a request waits before its client is stalled.
     pub stall_threshold: Duration,
-    /// Whether to look at who the clients are.
     pub peers: bool,
     pub process_match: Matcher,
     pub exclusions: Vec<Exclusion>,
-    /// The directories in which debug files are looked for first.
     pub debug_dirs: Vec<PathBuf>,
     pub state_dir: PathBuf,
-    /// The most bytes to keep there; with 0, nothing is kept.
     pub keep_records: u64,
 }

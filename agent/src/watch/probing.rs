@@ -30,7 +30,6 @@ pub struct Probing {
     overhead: Overhead,
     /// Whether no probe was being taken off at the last reading.
     was_settled: bool,
-    /// The most that the probes may cost.
     pub budget: OverheadBudget,
     /// When to try again to place probes that would have held up the host, monotonic.
     again: Option<Duration>,

@@ -69,7 +69,6 @@ impl ServerThread {
         !matches!(*self.attempt.lock(), Attempt::NotYet)
     }
 
-    /// Returns why that failed, if it did.
     pub fn failed(&self) -> Option<Failure> {
         match &*self.attempt.lock() {
             Attempt::Failed(failure) => Some(failure.clone()),
@@ -87,7 +86,6 @@ impl ServerThread {
         self.is_alive() && (!self.was_tried() || self.failed().is_some_and(lacks_resources))
     }
 
-    /// Returns whether it is time to try it again.
     pub fn is_due(&self, now: Instant) -> bool {
         self.again.is_some_and(|again| again <= now)
     }

@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use super::cost::Prediction;
 
-/// What `--json` prints.
 #[derive(Serialize)]
 pub struct InspectReport<'a> {
     pub path: &'a Path,

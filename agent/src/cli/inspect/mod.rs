@@ -46,7 +46,6 @@ fn parse_rate(text: &str) -> Result<f64, &'static str> {
     rate.ok_or("not a number of calls a second: write 50000, for example")
 }
 
-/// Plans for the target and prints the plan.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let debug_dirs = &arguments.debug_dirs.debug_dir;
     let (planned, shown, exe, root) = if let Ok(pid) = arguments.target.parse::<u32>() {

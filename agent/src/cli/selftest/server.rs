@@ -92,7 +92,6 @@ impl ThrowAwayServer {
         Ok(Some(format!("version {version}, on 127.0.0.1:{port}, pid {pid}, with a limit of {LIMIT_MIB} MiB")))
     }
 
-    /// Returns how many keys it has evicted, by its own count.
     pub fn evicted_keys(&mut self) -> anyhow::Result<u64> {
         self.process.must_run()?;
         let info = self.info()?;

@@ -263,7 +263,6 @@ impl Recorder {
         })
     }
 
-    /// Returns when the recorded bursts began, monotonic, and the names of their records.
     pub fn named(&self) -> Arc<VecDeque<(Duration, RecordId)>> {
         self.kept.as_ref().map(|kept| kept.named.clone()).unwrap_or_default()
     }

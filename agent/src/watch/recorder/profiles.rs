@@ -203,7 +203,6 @@ impl Profiles {
         }
     }
 
-    /// Returns what all profiles have cost the main thread, in nanoseconds.
     pub fn spent_ns(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| &asked.profiling);
         let under_way = self.begun.iter().map(|begun| &begun.profiling).chain(asked);

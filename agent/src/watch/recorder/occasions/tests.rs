@@ -216,17 +216,14 @@ fn lost_keys_are_recorded_until_they_no_longer_go() {
             ..Sight::default()
         }
     };
-    let found = made(sight);
-    let found: Vec<_> = found.iter().map(|record| (record.occasion, record.began, record.ended)).collect();
-    assert_eq!(found, [(Occasion::Lost, START + GAP * 100, START + GAP * 110)]);
+    assert_eq!(about(&made(sight)), [(Occasion::Lost, START + GAP * 100, START + GAP * 110)]);
     // A burst that is recorded has them, too.
     let mut occasions = Occasions::default();
     for second in 0..115 {
         occasions.saw(START + GAP * second as u32, &sight(second));
     }
     occasions.ended(START + GAP * 115, &burst(BurstKind::SelfAmplifying, START + GAP * 99));
-    let found = occasions.finish(None);
-    assert_eq!(found.iter().map(|record| record.occasion).collect::<Vec<_>>(), [Occasion::Burst]);
+    assert_eq!(self::occasions(&occasions.finish(None)), [Occasion::Burst]);
 }
 
 #[test]
