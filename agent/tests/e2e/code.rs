@@ -45,7 +45,6 @@ impl Code {
         Ok(pairs.filter(|(_, (running, original))| running != original).map(|(offset, _)| offset).collect())
     }
 
-    /// Returns where in memory this offset of the file is.
     pub fn address_of(&self, offset: u64) -> u64 {
         self.address.wrapping_add(offset).wrapping_sub(self.offset)
     }

@@ -10,6 +10,19 @@ mod podman;
 mod probed;
 mod silent_files;
 
+/// What nearly every test uses.
+mod prelude {
+    pub use anyhow::{Context as _, ensure};
+    pub use evictscope_testkit::agent::{Agent, evictscope};
+    pub use evictscope_testkit::process::Owned;
+    pub use evictscope_testkit::redis::{PrivateBuild, Redis};
+    pub use evictscope_testkit::scrape::Scrape;
+    pub use evictscope_testkit::wait::{until, until_true};
+    pub use rustix::process::Signal;
+
+    pub use crate::code::Code;
+}
+
 /// What the project is for.
 mod core {
     mod alert;
@@ -33,7 +46,6 @@ mod core {
 mod long {
     mod auto;
     mod candidate;
-    mod clients;
     mod clock;
     mod containers;
     mod ended;

@@ -80,7 +80,6 @@ impl Podman {
         Ok(Ok(podman))
     }
 
-    /// Makes the image of these servers.
     fn import(&self, files: &[(PathBuf, &str)]) -> Result<()> {
         let root = tempfile::tempdir()?;
         let mut libraries = BTreeSet::from([PathBuf::from(MUSL_LOADER)]);
@@ -201,7 +200,6 @@ impl Drop for PodmanContainer {
     }
 }
 
-/// The server in a container.
 #[derive(Clone, Copy, Debug)]
 pub struct ContainedServer {
     /// Its process id on this machine.

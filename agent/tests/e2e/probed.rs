@@ -5,16 +5,11 @@ use std::fs::File;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::{Agent, evictscope};
 use evictscope_testkit::process;
-use evictscope_testkit::process::Owned;
-use evictscope_testkit::redis::{PrivateBuild, Redis};
-use evictscope_testkit::wait::until_true;
 use procfs::process::all_processes;
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 
-use crate::code::Code;
+use crate::prelude::*;
 
 /// An agent that takes longer to place the breakpoints that are waited for hangs.
 const HANGS: Duration = Duration::from_secs(300);
@@ -123,7 +118,6 @@ pub fn turn() -> anyhow::Result<File> {
     Ok(turn)
 }
 
-/// Returns the process that holds the probes of an agent.
 pub fn keeper_of(agent: u32) -> anyhow::Result<Pid> {
     let agent = agent.cast_signed();
     let mut processes = all_processes()?.filter_map(|process| process.ok()?.stat().ok());

@@ -70,7 +70,6 @@ impl SilentFiles {
         *self.held.lock() = is_silent.then(Vec::new);
     }
 
-    /// Returns how many requests are waiting.
     pub fn waiting(&self) -> usize {
         self.held.lock().as_ref().map_or(0, Vec::len)
     }

@@ -3,19 +3,17 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::Agent;
 use evictscope_testkit::prometheus::Prometheus;
-use evictscope_testkit::redis::{EVICTING_WITHOUT_PAUSE, Redis};
+use evictscope_testkit::redis::EVICTING_WITHOUT_PAUSE;
 use evictscope_testkit::skip::skip;
-use evictscope_testkit::wait::until_true;
 use evictscope_testkit::{process, workspace};
+
+use crate::prelude::*;
 
 /// The interval of scrapes, and of evaluations of the rules.
 const PACE: Duration = Duration::from_secs(1);
 const ALERT: &str = "EvictscopeStalled";
 
-/// Returns the names of the alerts about a server that are in this state.
 fn alerts(prometheus: &Prometheus, state: &str, server: &Redis) -> anyhow::Result<Vec<String>> {
     let alerts = prometheus.alerts()?.into_iter();
     let about = alerts.filter(|alert| alert.state == state && alert.labels.get("server") == Some(&server.name()));

@@ -7,13 +7,10 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
-use evictscope_testkit::agent::Agent;
 use evictscope_testkit::process;
-use evictscope_testkit::redis::Redis;
-use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::threads::SchedulerTimes;
-use evictscope_testkit::wait::until_true;
+
+use crate::prelude::*;
 
 /// How many times the cost is read, once a second: it is a mean of the last ten.
 const READINGS: usize = 20;

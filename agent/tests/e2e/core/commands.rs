@@ -5,16 +5,12 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
 use evictscope_records::Occasion;
 use evictscope_records::explain::explain;
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::Redis;
 use evictscope_testkit::servers::{PACKAGED, on_each};
-use evictscope_testkit::wait::until_true;
-use rustix::process::Signal;
 
 use super::records::record_of;
+use crate::prelude::*;
 
 /// A request whose answers are read until the server closes the connection.
 const END: &str = "\r\nQUIT\r\n";

@@ -3,13 +3,10 @@
 //! Judged by what the server says about itself in `INFO`. No key is asked for once it is written, so that keys expire
 //! only in cycles.
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::Redis;
-use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::servers::{REDIS, on_each};
-use evictscope_testkit::wait::{until, until_true};
 use evictscope_testkit::{process, servers};
+
+use crate::prelude::*;
 
 /// How often keys are written, and how many each time.
 const ROUNDS: u32 = 20;

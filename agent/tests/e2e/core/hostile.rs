@@ -2,16 +2,12 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::{Agent, evictscope};
 use evictscope_testkit::loopback::free_port;
-use evictscope_testkit::process::Owned;
-use evictscope_testkit::redis::{self, PrivateBuild, Redis};
+use evictscope_testkit::redis;
 use evictscope_testkit::service;
-use evictscope_testkit::wait::until_true;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, kill_process};
 
-use crate::code::Code;
+use crate::prelude::*;
 use crate::silent_files::SilentFiles;
 
 /// Waits until this many servers are not watched for this reason.
@@ -22,14 +18,12 @@ fn unwatched(agent: &Agent, reason: &str, servers: f64) -> anyhow::Result<()> {
     })
 }
 
-/// Returns the processes that plan for an agent.
 pub fn planners(agent: &Agent) -> anyhow::Result<Vec<i32>> {
     let parent = i32::try_from(agent.pid())?;
     let stats = procfs::process::all_processes()?.filter_map(Result::ok).filter_map(|process| process.stat().ok());
     Ok(stats.filter(|stat| stat.ppid == parent && stat.comm == "evictscope-plan").map(|stat| stat.pid).collect())
 }
 
-/// Starts a program that sleeps.
 fn asleep(program: impl AsRef<std::ffi::OsStr>) -> anyhow::Result<Owned> {
     Owned::start(Command::new(program).arg("600"))
 }

@@ -3,18 +3,12 @@
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
-use anyhow::ensure;
-use evictscope_testkit::agent::{Agent, evictscope};
-use evictscope_testkit::process::Owned;
-use evictscope_testkit::redis::PrivateBuild;
-use evictscope_testkit::wait::until_true;
-use rustix::process::{Signal, kill_process};
+use rustix::process::kill_process;
 
 use super::lifecycle::sites;
-use crate::code::Code;
+use crate::prelude::*;
 use crate::probed::{ProbedServers, keeper_of, turn};
 
-/// Kills `kills` agents and tools at random moments.
 pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
     let probed = ProbedServers::start(3)?;
     let (all, leaks) = (probed.all(), probed.leaks()?);

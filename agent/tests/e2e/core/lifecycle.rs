@@ -3,15 +3,11 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::{Agent, evictscope, inspect};
+use evictscope_testkit::agent::inspect;
 use evictscope_testkit::loopback::port_for_later;
-use evictscope_testkit::redis::{PrivateBuild, Redis};
-use evictscope_testkit::wait::until_true;
-use rustix::process::Signal;
 
 use super::numbers::count_right;
-use crate::code::Code;
+use crate::prelude::*;
 
 /// Returns the file offsets of the sites that the plan for a server has in evicting-only mode.
 pub fn sites(redis: &Redis) -> anyhow::Result<BTreeSet<u64>> {
@@ -71,32 +67,17 @@ fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Result<()> {
-    let build = PrivateBuild::of_redis()?;
-    let servers = (0..4).map(|_| build.start(&[])).collect::<anyhow::Result<Vec<Redis>>>()?;
-    for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
-        let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
-        for redis in &servers {
-            agent.watches(redis)?;
-            let (planned, placed) = (sites(redis)?, Code::of(redis.pid())?.changed()?);
-            ensure!(planned.is_subset(&placed), "breakpoints at {placed:?}, planned {planned:?}");
-        }
-        let status = agent.end(signal)?;
-        if signal != Signal::KILL {
-            ensure!(status.success(), "{signal:?}: {status}");
-        }
-        for redis in &servers {
-            let code = Code::of(redis.pid())?;
-            if signal == Signal::KILL {
-                // The keeper has just heard of it.
-                until_true("the probes are off", || Ok(code.changed()?.is_empty()))?;
-            }
-            let left = code.changed()?;
-            ensure!(left.is_empty(), "{signal:?}: {left:?}");
-            redis.write_keys(1_000)?;
-        }
-    }
-    Ok(())
+fn each_site_is_probed_until_a_signal_ends_the_agent() -> anyhow::Result<()> {
+    let redis = Redis::private(&[])?;
+    let agent = Agent::watching(&redis, &["--probe-mode", "evicting-only"])?;
+    let (planned, code) = (sites(&redis)?, Code::of(redis.pid())?);
+    let placed = code.changed()?;
+    ensure!(planned.is_subset(&placed), "breakpoints at {placed:?}, planned {planned:?}");
+    let status = agent.end(Signal::INT)?;
+    ensure!(status.success(), "{status}");
+    let left = code.changed()?;
+    ensure!(left.is_empty(), "{left:?}");
+    redis.write_keys(1_000)
 }
 
 #[test]

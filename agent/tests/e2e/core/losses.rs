@@ -1,11 +1,10 @@
 //! A server that loses its keys has a record of it, which says why, though no client was stalled.
 
-use anyhow::ensure;
 use evictscope_records::explain::explain;
-use evictscope_records::{Occasion, Store};
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::Redis;
-use evictscope_testkit::wait::{until, until_true};
+use evictscope_records::{Occasion, Summary};
+
+use crate::core::records::record_of;
+use crate::prelude::*;
 
 const KEYS: &str = "50000";
 
@@ -26,12 +25,8 @@ fn said(redis: &Redis, lose: &[&[&str]]) -> anyhow::Result<[String; 2]> {
     for command in lose {
         redis.cli(command)?;
     }
-    let store = Store::at(agent.state());
-    let lost = until("there is a record of it", || {
-        let mut all = store.list()?.into_iter().filter_map(|listed| listed.summary.ok());
-        Ok(all.find(|summary| summary.occasion == Occasion::Lost && summary.server == redis.name()))
-    })?;
-    let explanation = explain(&store.read(&lost.id)?);
+    let is_it = |summary: &Summary| summary.occasion == Occasion::Lost && summary.server == redis.name();
+    let explanation = explain(&record_of(&agent, is_it)?);
     println!("{explanation:#?}");
     Ok([explanation.what, explanation.why])
 }

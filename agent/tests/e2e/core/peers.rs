@@ -6,16 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
 use evictscope_model::answers::{PeerCounts, PeersAnswer, PeersSeen};
-use evictscope_testkit::agent::Agent;
 use evictscope_testkit::process::answer_of;
-use evictscope_testkit::redis::Redis;
-use evictscope_testkit::wait::{until, until_true};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-use rustix::process::Signal;
 
 use super::records::record_of;
+use crate::prelude::*;
 
 const PING: &[u8] = b"PING\r\n";
 /// How many connections of each peer wait, and how many do not read.

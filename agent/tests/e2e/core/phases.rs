@@ -4,16 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::anyhow;
 use evictscope_model::Burst;
 use evictscope_model::answers::ListedBurst;
-use evictscope_testkit::agent::Agent;
 use evictscope_testkit::process;
-use evictscope_testkit::redis::Redis;
-use evictscope_testkit::scrape::Scrape;
-use evictscope_testkit::wait::{unix_time, until_true};
+use evictscope_testkit::wait::unix_time;
 
-/// The pause between readings.
+use crate::prelude::*;
+
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The times of the two readings between which `evicted_keys` grew, in seconds since 1970, whenever it did.
@@ -21,7 +19,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct Evictions(Vec<(f64, f64)>);
 
 impl Evictions {
-    /// Watches a server for as long as `goes_on`.
     fn watch(redis: &Redis, goes_on: impl Fn() -> bool) -> anyhow::Result<Self> {
         let mut seen = Self::default();
         let mut before = (unix_time()?, redis.info("evicted_keys")?);

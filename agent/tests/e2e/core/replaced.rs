@@ -6,15 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::{Agent, inspect};
-use evictscope_testkit::redis::{self, PrivateBuild, Redis};
-use evictscope_testkit::scrape::Scrape;
-use evictscope_testkit::wait::{until, until_true};
+use evictscope_testkit::agent::inspect;
+use evictscope_testkit::redis;
 use evictscope_testkit::{process, servers};
 
-use crate::code::Code;
 use crate::core::numbers::count_right;
+use crate::prelude::*;
 
 /// The limit of the servers, in bytes.
 const MAXMEMORY: f64 = 8e6;

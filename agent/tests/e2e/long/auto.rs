@@ -1,12 +1,7 @@
 //! Probe mode `auto` follows what the probes cost a server.
 
-use anyhow::ensure;
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::Redis;
-use evictscope_testkit::scrape::Scrape;
-use evictscope_testkit::wait::until_true;
-
 use crate::core::budget::mode_is;
+use crate::prelude::*;
 
 /// The share of the main thread that every-call mode may cost.
 const BUDGET: &str = "1%";

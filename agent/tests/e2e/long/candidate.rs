@@ -7,15 +7,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, ensure};
 use evictscope_host::load_bias;
 use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::Redis;
 use evictscope_testkit::servers::{self, PACKAGED, on_each};
-use evictscope_testkit::wait::until_true;
-use rustix::process::Signal;
+
+use crate::prelude::*;
 
 /// Entries of a pool, and the bytes of each.
 const ENTRIES: usize = 16;

@@ -3,15 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::skip::skip;
-use evictscope_testkit::wait::{until, until_true};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, kill_process};
 
-use crate::code::Code;
 use crate::podman::{self, ContainedServer, Podman, PodmanContainer};
+use crate::prelude::*;
 
 /// How many keys of 500 bytes are written into the 4 MB of a server.
 const KEYS: u32 = 8_000;

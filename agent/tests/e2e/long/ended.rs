@@ -3,14 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
 use evictscope_records::{Ending, Occasion, Summary};
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::{PrivateBuild, Redis};
-use evictscope_testkit::wait::until_true;
-use rustix::process::Signal;
 
 use crate::core::records::record_of;
+use crate::prelude::*;
 
 const ENDED: &str = "evictscope_servers_ended_total";
 

@@ -3,16 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::{PrivateBuild, Redis};
-use evictscope_testkit::wait::{until, until_true};
 use procfs::process::Process;
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, kill_process, prlimit};
 
-use crate::code::Code;
 use crate::core::killed::kill_at_random_moments;
 use crate::core::numbers::count_right;
+use crate::prelude::*;
 use crate::probed::{ProbedServers, keeper_of};
 
 #[test]

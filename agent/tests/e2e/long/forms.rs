@@ -8,14 +8,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::Agent;
 use evictscope_testkit::process;
-use evictscope_testkit::process::Owned;
-use evictscope_testkit::scrape::Scrape;
-use evictscope_testkit::wait::{until, until_true};
 
-use crate::code::Code;
+use crate::prelude::*;
 
 /// Compilers, forms, levels and flags; each combination is one variant.
 const COMPILERS: [&str; 2] = ["gcc", "clang"];

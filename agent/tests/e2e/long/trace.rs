@@ -4,15 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, ExitStatus};
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::{Agent, evictscope};
 use evictscope_testkit::process;
-use evictscope_testkit::process::Owned;
-use evictscope_testkit::redis::Redis;
-use evictscope_testkit::wait::{HANG, until, until_true};
-use rustix::process::Signal;
+use evictscope_testkit::wait::HANG;
 
-use crate::code::Code;
+use crate::prelude::*;
 
 const COMMANDS: usize = 3_000;
 

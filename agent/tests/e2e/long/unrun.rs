@@ -3,15 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::{self, PrivateBuild, Redis};
-use evictscope_testkit::wait::{until, until_true};
+use evictscope_testkit::redis;
 use evictscope_testkit::{compiler, process, servers};
-use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::core::numbers::count_right;
+use crate::prelude::*;
 
 /// Each command makes one call.
 const OPTIONS: [&str; 4] = ["--maxmemory", "8000000", "--maxmemory-eviction-tenacity", "100"];
@@ -19,7 +16,6 @@ const OPTIONS: [&str; 4] = ["--maxmemory", "8000000", "--maxmemory-eviction-tena
 /// Moves the executable's code to memory of its own at SIGUSR2, as builds that use huge pages do at their start.
 const MOVES: &str = include_str!("../fixtures/moves.c");
 
-/// A server's executable on an overlay.
 struct OnOverlay {
     build: PrivateBuild,
     _layers: TempDir,

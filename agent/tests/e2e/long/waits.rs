@@ -5,10 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::Redis;
-use evictscope_testkit::wait::until_true;
+use crate::prelude::*;
 
 const PING: &[u8] = b"PING\r\n";
 const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];
