@@ -86,6 +86,7 @@ func tableOfServers() *table.PanelBuilder {
 		{"Value #E", "Self-amplifying bursts", coloured(grey, step{1, orange})},
 		{"Value #F", "Stalling bursts", coloured(grey, step{1, orange})},
 		{"Value #G", "Other bursts", nil},
+		{"Value #O", "Keys lost", coloured(grey, step{1, orange})},
 		{"Value #H", "Longest call", append(coloured(grey, step{10e-3, orange}, step{100e-3, red}), seconds)},
 		{"Value #I", "Memory of limit", []dashboard.DynamicConfigValue{share}},
 		{"Value #J", "Cost", append(coloured(grey, step{0.01, orange}), share)},
@@ -96,7 +97,7 @@ func tableOfServers() *table.PanelBuilder {
 		columns = append(columns, column{cluster, "Cluster", nil})
 	}
 	return rows("Servers",
-		"One row for each server; a click on a heading sorts by it, a click on a server leads to its eviction cycle. Waits, stalls, failures, bursts and the longest call are those of the time range. Mean wait: how long a request waited for its answer. Stalled: for how long some request had waited for 0.1 s or longer. Now: the phase, or the impact in the last minute. Cost: of the probes, as a share of the server's main thread. Not found: how many items, which leads to what they are. A cell is empty where nothing is known. Thresholds: a request over 1 s, stalled or failed for a second is red, a call of 10 ms orange and of 100 ms red, a self-amplifying or stalling burst, a cost of 1 % and anything not found orange.",
+		"One row for each server; a click on a heading sorts by it, a click on a server leads to its eviction cycle. Waits, stalls, failures, bursts and the longest call are those of the time range. Mean wait: how long a request waited for its answer. Stalled: for how long some request had waited for 0.1 s or longer. Now: the phase, or the impact in the last minute. Cost: of the probes, as a share of the server's main thread. Keys lost: how often a tenth of all keys went within a minute. Not found: how many items, which leads to what they are. A cell is empty where nothing is known. Thresholds: a request over 1 s, stalled or failed for a second is red, a call of 10 ms orange and of 100 ms red, a self-amplifying or stalling burst, lost keys, a cost of 1 % and anything not found orange.",
 		columns,
 		[]string{"Time", "Value #A", "Value #L"},
 		now("A", "max by (SERVER, version) (evictscope_server_info{LABELS})CHOSEN"),
@@ -113,6 +114,7 @@ func tableOfServers() *table.PanelBuilder {
 		now("K", "count by (SERVER) (evictscope_not_found{LABELS} or evictscope_plan_withdrawn{LABELS} > 0)CHOSEN"),
 		now("L", podOfServer(allServers)+"CHOSEN"),
 		now("M", waited("1")+"CHOSEN"),
-		now("N", "sum by (SERVER) (increase(evictscope_client_wait_seconds_total{LABELS}[$__range])) / (sum by (SERVER) (increase(evictscope_commands_processed_total{LABELS}[$__range])) > 0)CHOSEN")).
+		now("N", "sum by (SERVER) (increase(evictscope_client_wait_seconds_total{LABELS}[$__range])) / (sum by (SERVER) (increase(evictscope_commands_processed_total{LABELS}[$__range])) > 0)CHOSEN"),
+		now("O", "round(sum by (SERVER) (increase(evictscope_key_losses_total{LABELS}[$__range])))CHOSEN")).
 		SortBy(sortedBy("Evictions failed for", "Waited over 1 s", "Stalled"))
 }

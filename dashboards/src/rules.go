@@ -50,7 +50,7 @@ func generateRules(directory string) error {
 		return err
 	}
 	templates, err := template.New("").Delims("<<", ">>").Option("missingkey=error").
-		Funcs(template.FuncMap{"comment": comment, "podLabels": podLabels, "ofServer": ofServer, "stalledBy": stalledBy, "slept": slept, "lowered": lowered}).
+		Funcs(template.FuncMap{"comment": comment, "podLabels": podLabels, "ofServer": ofServer, "stalledBy": stalledBy, "allCauses": allCauses, "recorded": recorded, "ofClass": ofClass}).
 		ParseFS(ruleTemplates, "rules/*.yaml")
 	if err != nil {
 		return err
@@ -80,10 +80,12 @@ func ruleValues() map[string]any {
 		"Page":       pageOfServer(),
 		"Freeing":    freeing,
 		"Others":     others,
+		"OfCalls":    ofCalls,
 	}
 	for _, threshold := range thresholdsOfAlerts {
 		values[threshold.Name] = threshold.Value
 	}
+	values["Swollen"] = buffersShare + " > " + values["SwollenShare"].(string)
 	return values
 }
 
@@ -94,42 +96,65 @@ const (
 	others  = `cause!~"eviction|expire"`
 )
 
+// What may take the time of an eviction call, as records name it (agent/records/src/explain; a test compares them).
+const ofCalls = `,cause=~"the choice of keys|a big key|the invalidation of tracked keys|telling others of evicted keys|an evicting call that slept|a lower maxmemory"`
+
+// Which share of maxmemory client buffers took, but those of replicas.
+const buffersShare = `sum without (class) (avg_over_time(evictscope_client_buffers_bytes{%s,class!="replica"}[2m])) / (evictscope_maxmemory_bytes{%s} > 0)`
+
 // ofServer returns what makes a query about the server of an alert, in an annotation: the text of the query has %s in
-// place of the server's labels.
+// place of the server's labels, and [4]f for the value of the alert.
 func ofServer(query string) string {
-	query = strings.ReplaceAll(query, "%s", "job=%q,instance=%q,server=%q")
-	return "printf `" + query + "` $labels.job $labels.instance $labels.server"
+	query = strings.ReplaceAll(query, "%s", "job=%[1]q,instance=%[2]q,server=%[3]q")
+	arguments := "` $labels.job $labels.instance $labels.server"
+	if strings.Contains(query, "[4]f") {
+		arguments += " $value"
+	}
+	return "printf `" + query + arguments
 }
 
 // stalledBy returns the first words of a summary: which of these causes took most of a time.
-func stalledBy(function, causes, time string) string {
-	seconds := `evictscope_stall_seconds_total{%s,` + causes + `}[` + time + `]`
-	worst := ofServer("topk(1, sum by (cause) (" + function + "(" + seconds + ")) > 0)")
+func stalledBy(causes, time string) string {
+	worst := ofServer("topk(1, sum by (cause) (increase(evictscope_stall_seconds_total{%s," + causes + "}[" + time + "])) > 0)")
 	return "Stalled{{ with " + worst + " | query }} by {{ (first .).Labels.cause }}{{ end }}"
 }
 
-// slept returns a query that has a result if the main thread had a CPU for less than half of the eviction call of the alert.
-func slept() string {
-	cpu := `evictscope_main_thread_cpu_seconds_total{job=%q,instance=%q,server=%q,activity="eviction"}`
-	return "printf `600 * sum(rate(" + cpu + "[5m])) < clamp_max(vector(%f), 300)` $labels.job $labels.instance $labels.server $value"
+// allCauses returns a sentence: for how long all causes stalled clients in a time.
+func allCauses(time string) string {
+	all := ofServer("sum by (cause) (increase(evictscope_stall_seconds_total{%s}[" + time + "])) > 0")
+	return "{{- with " + all + ` | query }} All causes:{{ range $i, $of := sortByLabel "cause" . }}{{ if $i }},{{ end }} {{ $of.Labels.cause }} {{ $of.Value | printf "%.0f" }} s{{ end }}.{{ end }}`
 }
 
-// lowered returns a query that has a result if the limit of the server of the alert was lowered, or set where there was none.
-func lowered() string {
-	limit := `evictscope_maxmemory_bytes{job=%[1]q,instance=%[2]q,server=%[3]q}`
-	return "printf `resets(" + limit + "[10m]) > 0 or (" + limit + " > 0 unless min_over_time(" + limit + "[10m]) > 0)` $labels.job $labels.instance $labels.server"
+// recorded returns what there is to say of the causes that records of the last so many seconds name, by the agent's clock.
+func recorded(before, causes, seconds, after string) string {
+	named := ofServer("evictscope_record_cause_timestamp_seconds{%s" + causes + "} > scalar(evictscope_loop_last_turn_timestamp_seconds{job=%[1]q,instance=%[2]q}) - " + seconds)
+	return "{{- with " + named + " | query }}" + before + `{{ range $i, $of := sortByLabel "cause" . }}{{ if $i }}, {{ end }}{{ $of.Labels.cause }}{{ end }}` + after + "{{ end }}"
 }
 
-// podLabels returns the two labels of an alert that name its server's pod, as lines in YAML.
-func podLabels() string {
-	return "namespace: '" + podLabel("namespace", "pod_namespace") + "'\n" +
-		"          pod: '" + podLabel("pod", "pod_name") + "'"
+// ofClass returns which class has most of the client buffers that an alert is about: of their mean where they take much
+// of maxmemory (swollen), else of their peak, if that was scraped.
+func ofClass(swollen string) string {
+	const named = " | query }} of the class {{ (first .).Labels.class }}{{ end }}"
+	mean := ofServer(`topk(1, avg_over_time(evictscope_client_buffers_bytes{%s,class!="replica"}[2m]))`)
+	peak := ofServer("topk(1, max_over_time(evictscope_client_buffers_bytes{%s}[2m])) > %[4]f / 2")
+	return "{{ with " + ofServer(swollen) + " | query }}{{ with " + mean + named + "{{ else }}{{ with " + peak + named + "{{ end }}"
+}
+
+// podLabels returns the two labels of an alert that name its server's pod, as lines in YAML; of a server that may be gone,
+// with the time since when it is looked for.
+func podLabels(since ...string) string {
+	return "namespace: '" + podLabel("namespace", "pod_namespace", since) + "'\n" +
+		"          pod: '" + podLabel("pod", "pod_name", since) + "'"
 }
 
 // podLabel returns the value of a label of an alert: the namespace or the name of the server's pod, else what
 // Prometheus says about the agent. An empty value is no label.
-func podLabel(label, ofServerInfo string) string {
-	info := ofServer("evictscope_server_info{%s," + ofServerInfo + `!=""}`)
+func podLabel(label, ofServerInfo string, since []string) string {
+	query := "evictscope_server_info{%s," + ofServerInfo + `!=""}`
+	if len(since) > 0 {
+		query = "last_over_time(" + query + "[" + since[0] + "])"
+	}
+	info := ofServer(query)
 	return "{{ with " + info + " | query }}{{ (first .).Labels." + ofServerInfo + " }}{{ else }}{{ $labels." + label + " }}{{ end }}"
 }
 

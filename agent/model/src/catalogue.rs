@@ -12,7 +12,7 @@ use crate::members::Member;
 use crate::members::Member::{
     AofBuf, AofEnabled, EvalContext, EvictionPool, InitialMemoryUsage, Loading, Masterhost, Maxmemory, MaxmemoryPolicy,
     ReplBacklog, ReplBacklogSize, ReplBufferMem, Slaves, StatClientsTypeMemory, StatClusterLinksMemory,
-    StatEvictedkeys, StatExpiredStalePerc, StatNumcommands, StatTotalErrorReplies, UsedMemory,
+    StatEvictedkeys, StatExpiredStalePerc, StatExpiredkeys, StatNumcommands, StatTotalErrorReplies, UsedMemory,
 };
 
 /// A metric family.
@@ -177,6 +177,11 @@ metrics! {
             part(r#"{part="cluster_links"}"#, &[Of(StatClusterLinksMemory)]),
             part(r#"{part="scripts"}"#, &[Of(EvalContext)]),
         ]),
+    KEY_LOSSES: counter("evictscope_key_losses_total", "times",
+        "Times that a tenth of all keys, or more, were lost within a minute: evicted (and not by a cache that evicts as \
+        calmly as before), expired in the minute of a promotion, or removed at once, as by FLUSHALL.")
+        .labels(&["how"])
+        .needs(&[whole(EVICTING_CALLS), whole(&[Of(StatEvictedkeys)]), whole(&[Of(StatExpiredkeys)])]),
     SERVER_ROLE: gauge("evictscope_server_role_info", "1",
         "1 for the server's role, and for whether maxmemory applies to it now: not without a limit, to a replica \
         that ignores it (replica-ignore-maxmemory), while the server loads, or while evictions are paused.")
@@ -367,6 +372,9 @@ metrics! {
         "When a server ended, for an hour after: seconds since 1970. status is its exit status, or the signal that \
         ended it.")
         .labels(&["server", "how", "status"]),
+    RECORD_CAUSE: gauge("evictscope_record_cause_timestamp_seconds", "seconds since 1970",
+        "When what the last record was about ended that names this cause, for an hour after: seconds since 1970.")
+        .labels(&["server", "cause"]),
     RECORDS: gauge("evictscope_records", "records",
         "Records of bursts, of stalls and of what was asked for that are kept."),
     RECORDS_BYTES: gauge("evictscope_records_bytes", "bytes",

@@ -58,6 +58,8 @@ members! {
     MaxmemoryClients: directive("maxmemory_clients", "maxmemory-clients").in_some(),
     TrackingTableMaxKeys: directive("tracking_table_max_keys", "tracking-table-max-keys"),
     Dbnum: directive("dbnum", "databases").int(),
+    // Redis 6.2 and later, and all Valkeys, have it right behind `proc_title_template`. Its own directive does not say where.
+    ClientObufLimits: directive("client_obuf_limits", "proc-title-template").behind(8).content(Content::Nine).in_some(),
 
     // What decides whether the limit applies, and how much of the memory counts: `freeMemoryGetNotCountedMemory()`.
     // Redis 7.0 has one buffer for all replicas; before, each has its own, and so has the process that rewrites the
@@ -185,6 +187,8 @@ pub enum Content {
     Double,
     /// Four whole numbers of 8 bytes.
     Four,
+    /// Nine of them.
+    Nine,
 }
 
 impl Content {
@@ -194,6 +198,7 @@ impl Content {
             Self::Int => 4,
             Self::Number | Self::Double => 8,
             Self::Four => 32,
+            Self::Nine => 72,
         }
     }
 }
@@ -221,8 +226,10 @@ pub struct MemberLine {
     name: &'static str,
     /// The name that it has in the source of newer Valkeys, if that differs.
     pub newer_name: Option<&'static str>,
-    /// The directive that sets it.
+    /// The directive that sets it, or what is in front of it.
     pub directive: Option<&'static str>,
+    /// How far behind what the directive sets it begins, bytes.
+    pub behind: u64,
     /// Whether the table of directives is recognised by this directive.
     is_mark: bool,
     /// What `INFO` calls it.
@@ -249,6 +256,7 @@ const fn in_sum(name: &'static str) -> MemberLine {
         name,
         newer_name: None,
         directive: None,
+        behind: 0,
         is_mark: false,
         info: None,
         newer_info: None,
@@ -285,6 +293,11 @@ const fn info(name: &'static str, shown: &'static str) -> MemberLine {
 impl MemberLine {
     const fn content(mut self, content: Content) -> Self {
         self.content = content;
+        self
+    }
+
+    const fn behind(mut self, bytes: u64) -> Self {
+        self.behind = bytes;
         self
     }
 

@@ -25,7 +25,7 @@ mod record;
 mod store;
 pub mod text;
 
-pub use keeper::{Keeper, KeeperCounts, Tell, unix_us};
+pub use keeper::{Causes, Keeper, KeeperCounts, Tell, unix_us};
 pub use labels::Labelled;
 pub use packed::Unreadable;
 pub use record::{Configuration, Ending, NoProfile, Occasion, Record, RecordId, RecordedPeers, RecordedServer};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use evictscope_model::answers::PeersSeen;
-use evictscope_telemetry::{Burst, CommandSpan, LatencySecond, Moment, SlowCall};
+use evictscope_telemetry::{Burst, CommandSpan, LatencySecond, Moment, OutputLimits, SlowCall};
 use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 use serde::{Deserialize, Serialize};
@@ -210,34 +210,28 @@ pub struct Configuration {
     pub maxmemory_policy: Option<String>,
     pub hz: Option<u32>,
     pub active_expire_effort: Option<u32>,
-    /// `lazyfree-lazy-eviction`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lazyfree_lazy_eviction: Option<bool>,
-    /// `lazyfree-lazy-user-del`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lazyfree_lazy_user_del: Option<bool>,
-    /// `lazyfree-lazy-user-flush`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lazyfree_lazy_user_flush: Option<bool>,
-    /// `maxmemory-samples`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maxmemory_samples: Option<u32>,
-    /// `maxmemory-eviction-tenacity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maxmemory_eviction_tenacity: Option<u32>,
     /// `maxmemory-clients`: 0 if there is no limit, bytes, or, below 0, a share of `maxmemory` in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maxmemory_clients: Option<i64>,
-    /// `tracking-table-max-keys`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_output_buffer_limit: Option<OutputLimits>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracking_table_max_keys: Option<u64>,
-    /// `databases`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub databases: Option<u32>,
     /// `repl-backlog-size`, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repl_backlog_size: Option<u64>,
-    /// `io-threads`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io_threads: Option<u32>,
 }

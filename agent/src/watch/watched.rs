@@ -135,6 +135,7 @@ impl Watched {
             foreign_breakpoints: self.probing.attachment.foreign_breakpoints(),
             is_obstructed: self.probing.is_obstructed(),
             knows_no_expired: self.reader.expired.are_unknown(),
+            key_losses: self.recorder.key_losses(),
             state: self.state.clone(),
             cycle: self.cycle.clone(),
             timeline: self.timeline.clone(),

@@ -52,7 +52,7 @@ pub use cycle::phases::{Phase, Phases};
 pub use evictscope_model::{Burst, BurstKind};
 pub use recorded::RecordedReading;
 pub use snapshots::candidate::{Candidate, POOL_BYTES};
-pub use snapshots::members::{ClientBuffers, Exemption, KeyClock, MemberValues};
+pub use snapshots::members::{ClientBuffers, Exemption, KeyClock, MemberValues, OutputLimits};
 pub use snapshots::moment::{Moment, StallTime, found_share, stall_times};
 pub use snapshots::parts::{MemoryPart, MemoryParts};
 pub use snapshots::{

@@ -26,6 +26,15 @@ const TYPES_OF_JOBS: [(&str, CycleType); 4] = [
 /// How many of them are for keys: the first ones.
 pub(crate) const OF_KEYS: usize = 2;
 
+/// How often a server lost a tenth of its keys in a minute, by how they went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their names are values of a label")]
+pub struct KeyLosses {
+    pub evicted: u64,
+    pub expired: u64,
+    pub removed: u64,
+}
+
 /// What is exported about one server.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the names of some say what they are")]
@@ -57,6 +66,8 @@ pub struct ExportedServer {
     pub is_obstructed: bool,
     /// Whether its expired keys cannot be sampled: how it lays out its databases is not known.
     pub knows_no_expired: bool,
+    /// How often it has lost its keys; `None` if they were not counted.
+    pub key_losses: Option<KeyLosses>,
     /// What was counted since it was found.
     pub state: ServerState,
     /// Its phases and bursts; `None` if its evicting calls are not seen.

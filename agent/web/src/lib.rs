@@ -19,7 +19,7 @@ mod shared;
 pub mod version;
 mod web_config;
 
-pub use exported::ExportedServer;
+pub use exported::{ExportedServer, KeyLosses};
 pub use families::families;
 pub use http::{bind, serve};
 pub use pages::record_page;

@@ -37,9 +37,10 @@ impl Scrape {
         self.servers().contains(server)
     }
 
-    /// Returns the names of all servers that there are series about, other than how they ended.
+    /// Returns the names of all servers that there are series about, other than how they ended and what their records say.
     pub fn servers(&self) -> BTreeSet<&str> {
-        let live = self.samples.iter().filter(|sample| sample.metric != "evictscope_server_ended_timestamp_seconds");
+        let last = ["evictscope_server_ended_timestamp_seconds", "evictscope_record_cause_timestamp_seconds"];
+        let live = self.samples.iter().filter(|sample| !last.contains(&&*sample.metric));
         live.filter_map(|sample| sample.labels.get("server")).collect()
     }
 

@@ -49,7 +49,9 @@ pub type ConfigTable = BTreeMap<Member, FileAddress>;
 /// Finds the configuration table. Fails if it is missing or ambiguous.
 pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
     let table = |stride| {
-        let data = |(directive, member)| Some((member, directive_data(image, directive, stride)?));
+        let data = |(directive, member): (_, Member)| {
+            Some((member, directive_data(image, directive, stride)?.wrapping_add(member.line().behind)))
+        };
         let mut table = Member::set_by_directives(true).map(data).collect::<Option<ConfigTable>>()?;
         table.extend(Member::set_by_directives(false).filter_map(data));
         Some(table)

@@ -5,8 +5,9 @@
 
 use evictscope_telemetry::{ClientBuffers, MemoryPart, Moment};
 
+use super::CauseKind;
 use super::expiry::{self, Behind};
-use super::growth::{Growth, OtherPart, bytes_of_parts, grown_parts, growth, growth_since_lowest, rise};
+use super::growth::{Growth, bytes_of_parts, grown_parts, growth, growth_since_lowest, rise};
 use super::step::{self, MemoryStep};
 use super::window::Window;
 use crate::text::{count, size};
@@ -30,7 +31,7 @@ pub struct Account {
     /// Replication and AOF buffers that do not count against `maxmemory`.
     pub not_counted: Option<Growth>,
     /// Other parts of memory that are no keys, and grew for more than a moment.
-    pub parts: Vec<(OtherPart, Growth)>,
+    pub parts: Vec<(CauseKind, Growth)>,
     pub table: Option<MemoryStep>,
     pub expired: Option<Behind>,
     /// How far memory fell from its highest to the lowest after it, bytes.

@@ -2,7 +2,7 @@
 
 use super::account::Account;
 use super::finding::{Finding, LEAST_BYTES, explains, finding, share_of, time_limit};
-use super::slow_calls::{SlowCalls, Work};
+use super::slow_calls::SlowCalls;
 use super::window::Window;
 use super::{Cause, CauseKind, buffers, loss, parts, stalls};
 use crate::Occasion;
@@ -114,7 +114,7 @@ fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
 /// Says what took the time of slow evicting calls, if that is decided.
 fn slow_calls(window: &Window<'_>) -> Option<Finding> {
     let slow = SlowCalls::of(window)?;
-    let (work, shown) = slow.work.clone()?;
+    let (kind, shown) = slow.work.clone()?;
     let configuration = &window.record.configuration;
     let (freed, longest) = (size(slow.freed), seconds(slow.longest.as_secs_f64()));
     let took = match slow.calls {
@@ -126,19 +126,18 @@ fn slow_calls(window: &Window<'_>) -> Option<Finding> {
         format!("Around the longest, memory fell by {freed}. Keys evicted in it: about {}.", count(slow.keys as f64)),
         format!("What is slow took {:.0} % of the time in evicting calls.", 100.0 * slow.share),
     ];
-    let (kind, what) = match work {
-        Work::Choosing => {
+    let what = match kind {
+        CauseKind::Choosing => {
             let of = configuration.databases.zip(configuration.maxmemory_samples);
-            let of = of.map_or_else(String::new, |(databases, samples)| {
-                format!(": for each key, {samples} samples (maxmemory-samples) in each of {databases} databases that has some")
-            });
-            (CauseKind::Choosing, format!("to choose keys{of}"))
+            of.map_or_else(|| "to choose keys".to_owned(), |(databases, samples)| {
+                format!("to choose keys: for each key, {samples} samples (maxmemory-samples) in each of {databases} databases that has some")
+            })
         }
-        Work::Freeing => {
+        CauseKind::BigKey => {
             let what = if slow.are_strings { "big strings" } else { "big values" };
-            (CauseKind::BigKey, format!("to free {what} in the main thread: memory fell by {freed} around the longest"))
+            format!("to free {what} in the main thread: memory fell by {freed} around the longest")
         }
-        Work::Invalidating => {
+        CauseKind::Invalidating => {
             let all = window.record.moments.iter().filter_map(|moment| moment.memory?.tracked_items);
             evidence.extend(all.max().map(|most| {
                 format!(
@@ -146,12 +145,10 @@ fn slow_calls(window: &Window<'_>) -> Option<Finding> {
                     count(most as f64)
                 )
             }));
-            (CauseKind::Invalidating, "to invalidate keys that clients had tracked (CLIENT TRACKING)".to_owned())
+            "to invalidate keys that clients had tracked (CLIENT TRACKING)".to_owned()
         }
-        Work::Telling => {
-            (CauseKind::Telling, "to tell replicas, the AOF, subscribers or modules of evicted keys".to_owned())
-        }
-        Work::Sleeping => (CauseKind::Slept, "and slept for most of it".to_owned()),
+        CauseKind::Telling => "to tell replicas, the AOF, subscribers or modules of evicted keys".to_owned(),
+        _ => "and slept for most of it".to_owned(),
     };
     // It took most of the time, whatever memory went to.
     finding(kind, f64::MAX, format!("{took} {what}"), evidence)

@@ -2,6 +2,7 @@
 
 use evictscope_telemetry::{MemoryPart, MemoryParts, Moment};
 
+use super::CauseKind;
 use super::window::Window;
 
 /// How it grew.
@@ -66,39 +67,27 @@ pub fn growth_since_lowest(window: &Window<'_>, part: impl Fn(&Moment) -> Option
     Some(Growth { from: lowest.unwrap_or(growth.from), ..growth })
 }
 
-/// A part of memory that is neither keys nor buffers of clients and replicas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtherPart {
-    Scripts,
-    ClusterLinks,
-    TrackingTable,
-}
-
-impl OtherPart {
-    const ALL: [Self; 3] = [Self::Scripts, Self::ClusterLinks, Self::TrackingTable];
-
-    fn bytes(self, parts: &MemoryParts) -> Option<u64> {
-        match self {
-            Self::Scripts => parts.get(MemoryPart::Scripts),
-            Self::ClusterLinks => parts.get(MemoryPart::ClusterLinks),
-            Self::TrackingTable => parts.tracking_table(),
-        }
-    }
-}
+type Part = fn(&MemoryParts) -> Option<u64>;
+/// The parts of memory that are neither keys nor buffers of clients and replicas.
+const OTHERS: [(CauseKind, Part); 3] = [
+    (CauseKind::Scripts, |parts| parts.get(MemoryPart::Scripts)),
+    (CauseKind::ClusterLinks, |parts| parts.get(MemoryPart::ClusterLinks)),
+    (CauseKind::TrackingTable, MemoryParts::tracking_table),
+];
 
 /// Returns what all of these take, bytes; `None` if no parts were read at this moment.
 pub fn bytes_of_parts(moment: &Moment) -> Option<u64> {
     let parts = moment.memory?;
-    Some(OtherPart::ALL.iter().filter_map(|part| part.bytes(&parts)).fold(0, u64::saturating_add))
+    Some(OTHERS.iter().filter_map(|(_, bytes)| bytes(&parts)).fold(0, u64::saturating_add))
 }
 
 /// Returns how each of them grew for more than a moment since the calm, if it did.
-pub fn grown_parts(window: &Window<'_>) -> Vec<(OtherPart, Growth)> {
-    let grown = OtherPart::ALL.into_iter().filter_map(|part| {
-        let growth = growth_since_lowest(window, |moment: &Moment| part.bytes(&moment.memory?))?;
-        growth.is_lasting().then_some((part, growth))
+pub fn grown_parts(window: &Window<'_>) -> Vec<(CauseKind, Growth)> {
+    let grown = OTHERS.iter().filter_map(|(kind, bytes)| {
+        let growth = growth_since_lowest(window, |moment: &Moment| bytes(&moment.memory?))?;
+        (growth.is_lasting() && growth.bytes() > 0).then_some((*kind, growth))
     });
-    grown.filter(|(_, growth)| growth.bytes() > 0).collect()
+    grown.collect()
 }
 
 /// A rise counts if it is this many times the scatter around the line: ten or more values in random order rise by as

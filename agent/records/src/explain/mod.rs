@@ -2,8 +2,8 @@
 //!
 //! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is
 //! about, and what came after. `account::Account` says what memory went to. Each cause that needs more than that has a
-//! file: `slow_calls`, `buffers`, `expiry`, `loss`, `parts`, `stalls`, `step`. `causes` weighs them. `remedies` has what
-//! a run showed to work, and what the runbooks say: nothing that is already so. `docs/TOUR.md` is for operators.
+//! file: `slow_calls`, `buffers`, `expiry`, `loss`, `parts`, `stalls`, `step`. `causes` weighs them. `remedies` has
+//! what a run showed to work, and what the runbooks say: nothing that is already so. `docs/TOUR.md` is for operators.
 //!
 //! Deliberately absent: anything that guesses. If numbers are missing, or decide nothing, no cause is named.
 
@@ -52,85 +52,69 @@ pub struct Explanation {
     pub remedies: Vec<Remedy>,
 }
 
-/// Why it happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "their names for people say what they are")]
-pub enum CauseKind {
-    ClientBuffers,
-    ReplicationBuffers,
-    Scripts,
-    ClusterLinks,
-    TrackingTable,
-    /// A hash table was resized: a single step by a power of two.
-    ResizedTable,
-    /// Expired keys were held, because the expire cycle was behind.
-    ExpiryBehind,
-    /// Slow evicting calls chose keys, …
-    Choosing,
-    /// … freed big values in the main thread, …
-    BigKey,
-    /// … told clients that had tracked a key, …
-    Invalidating,
-    /// … told replicas and others, …
-    Telling,
-    /// … or slept.
-    Slept,
-    /// The data grew to the limit: writes, and no other cause.
-    Data,
-    LoweredLimit,
-    NothingToEvict,
-    ExpiredTogether,
-    /// Commands took the main thread's time.
-    Commands,
-    NoCpu,
-    Quota,
-    /// A process that the server had forked took its CPU.
-    Fork,
-    Blocked,
-    /// A command removed all keys, or a resync did.
-    Flushed,
-    /// A replica held expired keys until it was promoted.
-    ExpiredByPromotion,
-    /// Deleted values were still being freed.
-    LazyFreeing,
-    /// Memory was over the limit before anything was evicted: after a promotion, or once the data was loaded.
-    OverLimit,
-    /// Keys went, and memory did not fall.
-    MemoryStayed,
+/// Makes the causes, with their names for people, from one list.
+macro_rules! causes {
+    ($($(#[$says:meta])* $kind:ident: $name:literal,)*) => {
+        /// Why it happened.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "their names for people say what they are")]
+        pub enum CauseKind { $($(#[$says])* $kind),* }
+
+        impl CauseKind {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$kind),*];
+        }
+
+        /// The name for people.
+        impl fmt::Display for CauseKind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$kind => $name),* })
+            }
+        }
+    };
 }
 
-/// The name for people.
-impl fmt::Display for CauseKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ClientBuffers => "client buffers",
-            Self::ReplicationBuffers => "replication and AOF buffers",
-            Self::Scripts => "scripts",
-            Self::ClusterLinks => "buffers of cluster links",
-            Self::TrackingTable => "the tracking table",
-            Self::ResizedTable => "a hash table that was resized",
-            Self::ExpiryBehind => "expiry that was behind",
-            Self::Choosing => "the choice of keys",
-            Self::BigKey => "a big key",
-            Self::Invalidating => "the invalidation of tracked keys",
-            Self::Telling => "telling others of evicted keys",
-            Self::Slept => "an evicting call that slept",
-            Self::Data => "writes",
-            Self::LoweredLimit => "a lower maxmemory",
-            Self::NothingToEvict => "no key that could be evicted",
-            Self::ExpiredTogether => "keys that expire at once",
-            Self::Commands => "slow commands, or too many",
-            Self::NoCpu => "the lack of a CPU",
-            Self::Quota => "a CPU quota",
-            Self::Fork => "a fork",
-            Self::Blocked => "a blocked main thread",
-            Self::Flushed => "a flush",
-            Self::ExpiredByPromotion => "expired keys that a replica held",
-            Self::LazyFreeing => "lazy freeing that was behind",
-            Self::OverLimit => "more memory than maxmemory from the start",
-            Self::MemoryStayed => "memory that no key holds",
-        })
-    }
+causes! {
+    ClientBuffers: "client buffers",
+    ReplicationBuffers: "replication and AOF buffers",
+    Scripts: "scripts",
+    ClusterLinks: "buffers of cluster links",
+    TrackingTable: "the tracking table",
+    /// A single step by a power of two.
+    ResizedTable: "a hash table that was resized",
+    /// Expired keys were held.
+    ExpiryBehind: "expiry that was behind",
+    /// Slow evicting calls chose keys, …
+    Choosing: "the choice of keys",
+    /// … freed big values in the main thread, …
+    BigKey: "a big key",
+    /// … told clients that had tracked a key, …
+    Invalidating: "the invalidation of tracked keys",
+    /// … told replicas and others, …
+    Telling: "telling others of evicted keys",
+    /// … or slept.
+    Slept: "an evicting call that slept",
+    /// The data grew to the limit, and there is no other cause.
+    Data: "writes",
+    LoweredLimit: "a lower maxmemory",
+    NothingToEvict: "no key that could be evicted",
+    ExpiredTogether: "keys that expire at once",
+    Commands: "slow commands, or too many",
+    NoCpu: "the lack of a CPU",
+    Quota: "a CPU quota",
+    /// A process that the server had forked took its CPU.
+    Fork: "a fork",
+    Blocked: "a blocked main thread",
+    /// A command removed all keys, or a resync did.
+    Flushed: "a flush",
+    /// Until it was promoted.
+    ExpiredByPromotion: "expired keys that a replica held",
+    /// Deleted values were still being freed.
+    LazyFreeing: "lazy freeing that was behind",
+    /// After a promotion, or once the data was loaded.
+    OverLimit: "more memory than maxmemory from the start",
+    /// Keys went, and memory did not fall.
+    MemoryStayed: "memory that no key holds",
 }
 
 /// A cause, with its evidence.

@@ -10,7 +10,7 @@ use evictscope_telemetry::MemoryParts;
 use super::CauseKind;
 use super::account::Account;
 use super::finding::{Finding, explains, finding, share_of, time_limit};
-use super::growth::{Growth, OtherPart};
+use super::growth::Growth;
 use super::window::Window;
 use crate::evidence::{grew_most, memory};
 use crate::text::{bytes, capital, size};
@@ -20,23 +20,18 @@ const MUCH: f64 = 0.01;
 
 /// Returns those parts that explain why room had to be made.
 pub fn found(window: &Window<'_>, account: &Account) -> Vec<Finding> {
-    let cause = |(part, growth): &(OtherPart, Growth)| {
+    let cause = |&(kind, growth): &(CauseKind, Growth)| {
         let grew = growth.bytes();
         if !window.has_calm() || !explains(account, grew) {
             return None;
         }
-        let kind = match part {
-            OtherPart::Scripts => CauseKind::Scripts,
-            OtherPart::ClusterLinks => CauseKind::ClusterLinks,
-            OtherPart::TrackingTable => CauseKind::TrackingTable,
-        };
         let name = capital(&kind.to_string());
         let mut evidence = vec![share_of(account, grew)];
         if kind == CauseKind::TrackingTable {
             evidence.push("What the tracking table takes is an estimate, from its keys and clients.".to_owned());
         }
         evidence.extend(time_limit(window));
-        finding(kind, grew as f64, made_room(window, &name, *growth), evidence)
+        finding(kind, grew as f64, made_room(window, &name, growth), evidence)
     };
     account.parts.iter().filter_map(cause).collect()
 }

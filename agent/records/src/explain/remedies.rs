@@ -36,15 +36,22 @@ const MORE_EFFORT: u32 = 5;
 const SAMPLES: u32 = 5;
 const DATABASES: u32 = 16;
 const TENACITY: u32 = 10;
-/// The smallest backlog that was tried.
+/// The smallest that were tried: a backlog, and what subscribers may hold.
 const BACKLOG: u64 = 1 << 20;
+const OF_SUBSCRIBER: u64 = 1 << 20;
+/// The places of classes in `client-output-buffer-limit`.
+const REPLICA: usize = 1;
+const PUBSUB: usize = 2;
 
 /// Returns the remedies for these causes that are known to work.
 pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Remedy> {
     let of = |cause: &Cause| match cause.kind {
         CauseKind::ClientBuffers if buffers::are_of_subscribers(window) => {
-            let what = "Limit what slow subscribers may hold (client-output-buffer-limit pubsub), and find them (CLIENT LIST TYPE pubsub)";
-            Some(always(cause, what, OUTPUT_LIMIT))
+            let is = output_limit(window, PUBSUB);
+            let what = format!(
+                "Limit what slow subscribers may hold (client-output-buffer-limit pubsub{is}), and find them (CLIENT LIST TYPE pubsub)"
+            );
+            (!are_limited(window)).then(|| always(cause, &what, OUTPUT_LIMIT))
         }
         CauseKind::ClientBuffers => against_client_buffers(window, account),
         CauseKind::ExpiryBehind => against_expiry(window, account),
@@ -104,6 +111,21 @@ fn against_choosing(window: &Window<'_>, cause: &Cause) -> Option<Remedy> {
         "Have keys in fewer databases ({databases} may have some): each of them is sampled for each key that is evicted"
     );
     Some(always(cause, &what, FEWER_DATABASES))
+}
+
+/// Says what a client of a class may hold at most, as far as known.
+fn output_limit(window: &Window<'_>, class: usize) -> String {
+    match window.record.configuration.client_output_buffer_limit.map(|limits| limits[class][0]) {
+        Some(0) => "; there is no limit".to_owned(),
+        Some(limit) => format!("; it is {}", size(limit)),
+        None => String::new(),
+    }
+}
+
+/// Returns whether no subscriber may hold more than was tried.
+fn are_limited(window: &Window<'_>) -> bool {
+    let limits = window.record.configuration.client_output_buffer_limit;
+    limits.is_some_and(|limits| (1..=OF_SUBSCRIBER).contains(&limits[PUBSUB][0]))
 }
 
 /// Returns the advice to have evicting calls end sooner, if they may take longer than usual.
@@ -277,7 +299,10 @@ fn against_writes(window: &Window<'_>) -> Remedy {
 fn runbook_against(cause: CauseKind, window: &Window<'_>, account: &Account) -> Option<(String, &'static str)> {
     let configuration = &window.record.configuration;
     let (what, runbook) = match cause {
-        CauseKind::ClientBuffers if buffers::are_of_subscribers(window) => return None,
+        CauseKind::ClientBuffers if buffers::are_of_subscribers(window) => {
+            let what = "Find slow subscribers (CLIENT LIST TYPE pubsub), or have fewer: what each may hold is limited";
+            return are_limited(window).then(|| (what.to_owned(), "EvictscopeClientBuffersSwelling"));
+        }
         CauseKind::ClientBuffers => {
             let mut what = "Have fewer or smaller requests under way".to_owned();
             if configuration.maxmemory_clients == Some(0) {
@@ -289,10 +314,13 @@ fn runbook_against(cause: CauseKind, window: &Window<'_>, account: &Account) -> 
             }
             return Some((what, "EvictscopeClientBuffersSwelling"));
         }
-        CauseKind::ReplicationBuffers => (
-            "Find the replica that is behind, and limit what it may hold (client-output-buffer-limit replica)",
-            "EvictscopeClientBuffersSwelling",
-        ),
+        CauseKind::ReplicationBuffers => {
+            let is = output_limit(window, REPLICA);
+            let what = format!(
+                "Find the replica that is behind, and limit what it may hold (client-output-buffer-limit replica{is})"
+            );
+            return Some((what, "EvictscopeClientBuffersSwelling"));
+        }
         CauseKind::TrackingTable => {
             let is = match configuration.tracking_table_max_keys {
                 Some(0) => " (there is no limit)".to_owned(),
@@ -385,43 +413,15 @@ mod tests {
     use super::{first_aid, known};
     use crate::Configuration;
 
-    const KINDS: [CauseKind; 26] = [
-        CauseKind::ClientBuffers,
-        CauseKind::Scripts,
-        CauseKind::TrackingTable,
-        CauseKind::ClusterLinks,
-        CauseKind::ReplicationBuffers,
-        CauseKind::ResizedTable,
-        CauseKind::ExpiryBehind,
-        CauseKind::Choosing,
-        CauseKind::BigKey,
-        CauseKind::Invalidating,
-        CauseKind::Telling,
-        CauseKind::Slept,
-        CauseKind::Data,
-        CauseKind::LoweredLimit,
-        CauseKind::NothingToEvict,
-        CauseKind::ExpiredTogether,
-        CauseKind::Commands,
-        CauseKind::NoCpu,
-        CauseKind::Quota,
-        CauseKind::Fork,
-        CauseKind::Blocked,
-        CauseKind::Flushed,
-        CauseKind::ExpiredByPromotion,
-        CauseKind::LazyFreeing,
-        CauseKind::OverLimit,
-        CauseKind::MemoryStayed,
-    ];
-
     /// What a directive may be, as records spell it: not known, not as it is advised, and as it is advised.
-    const DIRECTIVES: [(&str, [&str; 3]); 9] = [
+    const DIRECTIVES: [(&str, [&str; 3]); 10] = [
         ("maxmemory_policy", ["null", "\"noeviction\"", "\"allkeys-lru\""]),
         ("lazyfree_lazy_eviction", ["null", "false", "true"]),
         ("maxmemory_samples", ["null", "10000", "5"]),
         ("databases", ["null", "64", "16"]),
         ("maxmemory_eviction_tenacity", ["null", "100", "10"]),
         ("maxmemory_clients", ["null", "0", "-5"]),
+        ("client_output_buffer_limit", ["null", "[[0,0,0],[0,0,0],[0,0,0]]", "[[0,0,0],[0,0,0],[1048576,262144,5]]"]),
         ("repl_backlog_size", ["null", "67108864", "1048576"]),
         ("active_expire_effort", ["null", "1", "5"]),
         ("io_threads", ["null", "4", "1"]),
@@ -445,7 +445,7 @@ mod tests {
     /// What an advice has in it, and with which configuration and how many keys that have a TTL it is wrong: it is so
     /// already, cannot help, or the version may lack it.
     type Rule = (&'static str, fn(&Configuration, Option<u64>) -> bool);
-    const RULES: [Rule; 11] = [
+    const RULES: [Rule; 12] = [
         ("lazyfree-lazy-eviction to yes", |of, _| of.lazyfree_lazy_eviction == Some(true)),
         ("maxmemory-policy to allkeys", |of, _| {
             of.maxmemory_policy.as_deref().is_none_or(|policy| policy.starts_with("allkeys-"))
@@ -454,6 +454,7 @@ mod tests {
         ("fewer databases", |of, _| of.databases.is_none_or(|databases| databases <= 16)),
         ("tenacity to 10", |of, _| of.maxmemory_eviction_tenacity.is_none_or(|tenacity| tenacity <= 10)),
         ("maxmemory-clients", |of, _| of.maxmemory_clients != Some(0)),
+        ("limit pubsub", |of, _| of.client_output_buffer_limit.is_some_and(|limits| limits[2][0] == 1 << 20)),
         ("backlog-size to 1mb", |of, _| of.repl_backlog_size.is_some_and(|bytes| bytes <= 1 << 20)),
         ("expire-effort to 5", |of, _| of.active_expire_effort.is_some_and(|effort| effort >= 5)),
         ("io-threads lower", |of, _| of.io_threads.is_none_or(|threads| threads <= 1)),
@@ -470,7 +471,7 @@ mod tests {
     fn nothing_is_advised_that_is_already_so_or_cannot_help() {
         let mut advised = BTreeSet::new();
         let of_its_own = each().into_iter().map(|(kind, record)| (record, vec![kind]));
-        for (mut record, kinds) in of_its_own.chain([(behind(0.58, 0.2), KINDS.to_vec())]) {
+        for (mut record, kinds) in of_its_own.chain([(behind(0.58, 0.2), CauseKind::ALL.to_vec())]) {
             for expiring in [None, Some(0), Some(1_000)] {
                 let mut memory = MemoryParts::default();
                 (memory.keys, memory.expiring_keys) = (Some(1_000), expiring);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use evictscope_telemetry::{MemoryParts, Moment, SlowCall, microseconds};
 
+use super::CauseKind;
 use super::window::Window;
 use crate::profile::Activity;
 use crate::text::{count, seconds};
@@ -37,36 +38,21 @@ const LONG_FOR_ONE: Duration = Duration::from_micros(1);
 /// What takes less than this share of a call does not explain it.
 const LITTLE: f64 = 0.1;
 
-/// What an evicting call does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// It samples keys, to choose the best.
-    Choosing,
-    /// It removes keys, and frees their values.
-    Freeing,
-    /// It tells clients that have tracked a key, and frees the list of them.
-    Invalidating,
-    /// It tells replicas, the AOF, subscribers and modules.
-    Telling,
-    /// It sleeps: for the thread that frees lazily, or for memory that was swapped out.
-    Sleeping,
-}
-
 /// The functions that tell what an evicting call does, in all versions of Redis and Valkey.
-const FUNCTIONS: [(Work, &str); 4] = [
+const FUNCTIONS: [(CauseKind, &str); 4] = [
     (
-        Work::Choosing,
+        CauseKind::Choosing,
         "evictionPoolPopulate dictGetSomeKeys dictGetRandomKey dictGetFairRandomKey kvstoreGetFairRandomDictIndex \
          kvstoreGetFairRandomHashtableIndex hashtableSampleEntries hashtableFairRandomEntry",
     ),
     (
-        Work::Freeing,
+        CauseKind::BigKey,
         "dbGenericDelete dbGenericDeleteWithDictIndex dbSyncDelete dbAsyncDelete dictUnlink dictFreeUnlinkedEntry \
          dictTwoPhaseUnlinkFree kvstoreDictTwoPhaseUnlinkFree freeObjAsync decrRefCount",
     ),
-    (Work::Invalidating, "trackingInvalidateKey trackingInvalidateKeyRaw"),
+    (CauseKind::Invalidating, "trackingInvalidateKey trackingInvalidateKeyRaw"),
     (
-        Work::Telling,
+        CauseKind::Telling,
         "propagateDeletion propagateExpire notifyKeyspaceEvent flushSlavesOutputBuffers flushReplicasOutputBuffers",
     ),
 ];
@@ -88,7 +74,7 @@ pub struct SlowCalls {
     /// What memory fell by from before the longest to after it, bytes.
     pub freed: u64,
     /// What took most of their time, and what shows it: a sentence. `None` if that is not decided.
-    pub work: Option<(Work, String)>,
+    pub work: Option<(CauseKind, String)>,
     /// Whether what they freed were strings.
     pub are_strings: bool,
     /// Samples of the profile in them.
@@ -131,7 +117,7 @@ impl SlowCalls {
     }
 
     /// Returns whether the longest slept, by the times of the main thread around it.
-    fn slept(&self, before: &Moment, after: &Moment) -> Option<(Work, String)> {
+    fn slept(&self, before: &Moment, after: &Moment) -> Option<(CauseKind, String)> {
         let ran = after.cpu?.checked_sub(before.cpu?)?;
         let waited = after.waiting.zip(before.waiting).map(|(after, before)| after.saturating_sub(before));
         let awake = ran.saturating_add(waited.unwrap_or_default());
@@ -142,12 +128,12 @@ impl SlowCalls {
             let freeing = freeing.map_or_else(String::new, |values| {
                 format!(" Before it, {} values were still to be freed lazily.", count(values as f64))
             });
-            (Work::Sleeping, format!("The main thread ran, or waited for a CPU, for {awake} around it.{freeing}"))
+            (CauseKind::Slept, format!("The main thread ran, or waited for a CPU, for {awake} around it.{freeing}"))
         })
     }
 
     /// Returns what most samples show that were taken in the calls of these times.
-    fn sampled(&mut self, window: &Window<'_>, spans: &[RangeInclusive<u64>]) -> Option<(Work, String)> {
+    fn sampled(&mut self, window: &Window<'_>, spans: &[RangeInclusive<u64>]) -> Option<(CauseKind, String)> {
         let profile = window.record.profile.as_ref().ok()?;
         let is_within = |at_ms: &&u32| {
             let at_us = profile.began_us.saturating_add(1_000 * u64::from(**at_ms));
@@ -169,7 +155,7 @@ impl SlowCalls {
         }
         let (work, most) = FUNCTIONS.iter().zip(by).max_by_key(|(_, samples)| *samples)?;
         let is_most = self.samples >= LEAST_SAMPLES && most as f64 >= LEAST_SHARE * self.samples as f64;
-        self.are_strings = is_most && work.0 == Work::Freeing && strings as f64 >= LEAST_SHARE * most as f64;
+        self.are_strings = is_most && work.0 == CauseKind::BigKey && strings as f64 >= LEAST_SHARE * most as f64;
         is_most.then(|| {
             let percent = 100.0 * most as f64 / self.samples as f64;
             (
@@ -180,7 +166,7 @@ impl SlowCalls {
     }
 
     /// Returns that one call freed what memory fell by, if it can have done nothing else for long.
-    fn eliminated(&self, window: &Window<'_>, before: &Moment, after: &Moment) -> Option<(Work, String)> {
+    fn eliminated(&self, window: &Window<'_>, before: &Moment, after: &Moment) -> Option<(CauseKind, String)> {
         let configuration = &window.record.configuration;
         let policy = configuration.maxmemory_policy.as_deref().filter(|policy| !policy.ends_with("-random"));
         let samples = configuration.maxmemory_samples.zip(configuration.databases).filter(|_| policy.is_some());
@@ -206,7 +192,7 @@ impl SlowCalls {
                 count(sampled as f64),
                 count(tracked as f64)
             );
-            (Work::Freeing, why)
+            (CauseKind::BigKey, why)
         })
     }
 
@@ -286,13 +272,21 @@ mod tests {
 
     use evictscope_telemetry::{ClientBuffers, Moment};
 
+    use super::super::CauseKind::{self, BigKey, Choosing, Invalidating, LoweredLimit, Slept, Telling};
     use super::super::tests::{big_key, change_moments, tracked};
     use super::super::window::Window;
-    use super::{SlowCalls, Work};
+    use super::SlowCalls;
     use crate::Record;
     use crate::profile::{Activity, Profile, Stack};
 
-    fn work(record: &Record) -> Option<Work> {
+    #[test]
+    fn the_alert_on_slow_calls_knows_what_takes_their_time() {
+        let causes = [Choosing, BigKey, Invalidating, Telling, Slept, LoweredLimit].map(|cause| cause.to_string());
+        let listed = format!("cause=~\"{}\"", causes.join("|"));
+        assert!(include_str!("../../../../dashboards/rules/alerts.yaml").contains(&listed), "{listed}");
+    }
+
+    fn work(record: &Record) -> Option<CauseKind> {
         Some(SlowCalls::of(&Window::of(record))?.work?.0)
     }
 
@@ -329,11 +323,11 @@ mod tests {
     #[test]
     fn most_samples_of_the_very_call_decide() {
         for (function, does) in [
-            ("evictionPoolPopulate", Work::Choosing),
-            ("dictGetSomeKeys.constprop.0", Work::Choosing),
-            ("dbAsyncDelete", Work::Freeing),
-            ("trackingInvalidateKey", Work::Invalidating),
-            ("propagateDeletion", Work::Telling),
+            ("evictionPoolPopulate", CauseKind::Choosing),
+            ("dictGetSomeKeys.constprop.0", CauseKind::Choosing),
+            ("dbAsyncDelete", CauseKind::BigKey),
+            ("trackingInvalidateKey", CauseKind::Invalidating),
+            ("propagateDeletion", CauseKind::Telling),
         ] {
             assert_eq!(work(&sampled(&[(function, 10), ("other", 10)])), Some(does), "{function}");
             assert_eq!(work(&sampled(&[(function, 10), ("other", 11)])), None, "{function}");
@@ -347,7 +341,7 @@ mod tests {
         change_moments(&mut waited, |at, moment| {
             moment.waiting = Some(Duration::from_secs_f64((at + 60.0).max(0.0) / 2.0))
         });
-        assert_eq!(work(&waited), Some(Work::Freeing));
+        assert_eq!(work(&waited), Some(CauseKind::BigKey));
         let are_strings =
             |function| SlowCalls::of(&Window::of(&sampled(&[(function, 10)]))).map(|slow| slow.are_strings);
         assert_eq!(["decrRefCount", "dbAsyncDelete"].map(are_strings), [Some(true), Some(false)]);
@@ -368,7 +362,7 @@ mod tests {
         let took_ns = big_key().slowest.iter().map(|call| call.duration_ns).max().unwrap_or_default();
         let most = (took_ns / 10_000) as u32;
         for (many, is_decided) in [(most - 1, true), (most + 1, false)] {
-            let expected = is_decided.then_some(Work::Freeing);
+            let expected = is_decided.then_some(CauseKind::BigKey);
             let samples = |record: &mut Record| {
                 (record.configuration.maxmemory_samples, record.configuration.databases) = (Some(many), Some(1));
             };
@@ -380,7 +374,7 @@ mod tests {
                 moment.client_buffers = moment.client_buffers.map(|of| ClientBuffers { replica, pubsub, ..of });
             })
         };
-        assert_eq!([with(0, 0), with(1, 0), with(0, 1)], [Some(Work::Freeing), None, None]);
+        assert_eq!([with(0, 0), with(1, 0), with(0, 1)], [Some(CauseKind::BigKey), None, None]);
         let random = |record: &mut Record| record.configuration.maxmemory_policy = Some("allkeys-random".to_owned());
         assert_eq!(changed(&random), None);
     }
@@ -398,9 +392,9 @@ mod tests {
             }
             work(&record)
         };
-        assert_eq!(times(0.1, 0.0), Some(Work::Sleeping));
-        assert_eq!(times(0.3, 0.1), Some(Work::Sleeping));
-        assert_ne!(times(0.1, 0.6), Some(Work::Sleeping));
-        assert_eq!(times(0.6, 0.0), Some(Work::Freeing));
+        assert_eq!(times(0.1, 0.0), Some(CauseKind::Slept));
+        assert_eq!(times(0.3, 0.1), Some(CauseKind::Slept));
+        assert_ne!(times(0.1, 0.6), Some(CauseKind::Slept));
+        assert_eq!(times(0.6, 0.0), Some(CauseKind::BigKey));
     }
 }

@@ -1,6 +1,6 @@
 //! The thread that writes records and the labels of live servers, so that no server's thread waits for a disk.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -10,6 +10,7 @@ use evictscope_telemetry::microseconds;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
+use crate::explain::{CauseKind, explain};
 use crate::store::StoreError;
 use crate::{Labelled, Record, RecordId, Store};
 
@@ -17,6 +18,8 @@ use crate::{Labelled, Record, RecordId, Store};
 const MOST_WAITING: usize = 8;
 /// How often the thread counts what is kept, and retries labels that it could not write.
 const INTERVAL: Duration = Duration::from_secs(30);
+/// For how long it is known which causes records name.
+const NAMED: Duration = Duration::from_secs(3_600);
 /// How often the ending agent checks whether the thread has ended.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long the ending agent waits for the disk.
@@ -45,9 +48,13 @@ struct Queue {
     labels: Option<Vec<Labelled>>,
     is_ending: bool,
     counts: KeeperCounts,
+    causes: Causes,
     /// Why nothing can be written, if that was logged.
     trouble: Option<String>,
 }
+
+/// The causes that records of a server name, and when what the last of them is about ended, microseconds since 1970.
+pub type Causes = BTreeMap<(String, CauseKind), u64>;
 
 /// What the thread has done, for metrics: how many records were written and could not be written, and how many are
 /// kept, with how many bytes.
@@ -124,6 +131,13 @@ impl Keeper {
         self.0.queue.lock().counts
     }
 
+    /// Returns the causes that records of the last hour name.
+    pub fn causes(&self) -> Causes {
+        let causes = &mut self.0.queue.lock().causes;
+        causes.retain(|_, ended_us| unix_us().saturating_sub(*ended_us) < microseconds(NAMED));
+        causes.clone()
+    }
+
     /// Writes what is waiting, and ends the thread. Waits some seconds for the disk at most.
     pub fn finish(&self) {
         self.finish_within(PATIENCE);
@@ -177,7 +191,11 @@ impl Inner {
                 let Some((record, tell)) = next else { break };
                 let written = self.store.write(&record).map(|_| ());
                 tell_all(tell, &written.as_ref().map_err(ToString::to_string).map(|()| record.id.clone()));
-                self.queue.lock().count(&record, written);
+                let named = if written.is_ok() { explain(&record).causes } else { Vec::new() };
+                let mut queue = self.queue.lock();
+                let label = &record.server.label;
+                queue.causes.extend(named.iter().map(|cause| ((label.clone(), cause.kind), record.ended_us)));
+                queue.count(&record, written);
             }
             let kept = self.store.kept();
             self.queue.lock().count_kept(kept);

@@ -23,13 +23,15 @@ fn end(keeper: &Keeper) {
 fn a_record_is_written_in_the_thread() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let keeper = keeper(directory.path())?;
-    let record = burst_record();
+    let record = Record { ended_us: unix_us(), ..burst_record() };
     keeper.keep(record.clone(), Vec::new());
     end(&keeper);
     let counts = keeper.counts();
     assert_eq!((counts.written, counts.failed, counts.records), (1, 0, 1));
     ensure!(counts.bytes > 1_000, "{counts:?}");
     assert_eq!(keeper.store().read(&record.id)?, record);
+    let server = record.server.label.clone();
+    assert_eq!(keeper.causes(), BTreeMap::from([((server, CauseKind::ClientBuffers), record.ended_us)]));
     // Nothing is left to write it.
     keeper.keep(record, Vec::new());
     assert_eq!(keeper.counts().failed, 1);

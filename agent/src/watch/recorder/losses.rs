@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use evictscope_web::KeyLosses;
+
 /// The share of all keys …
 const SHARE: f64 = 0.1;
 /// … within this time that make a loss.
@@ -35,7 +37,12 @@ pub struct KeyCounts {
 pub struct Losses {
     counts: VecDeque<(Duration, KeyCounts)>,
     is_losing: bool,
+    /// How often they began; `None` as long as no keys were counted.
+    pub began: Option<KeyLosses>,
 }
+
+/// The counter of losses of a kind.
+type Kind = fn(&mut KeyLosses) -> &mut u64;
 
 /// Keys are being lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +63,8 @@ impl Losses {
         while self.counts.pop_front_if(|(then, _)| *then + 2 * WITHIN < at).is_some() {}
         let last = self.counts.back().copied();
         self.counts.push_back((at, now));
-        let began = self.began(at, now);
+        let began = self.loss(at, now);
+        let counted = self.began.get_or_insert_default();
         let was_losing = std::mem::replace(&mut self.is_losing, began.is_some());
         let goes_on = || {
             let (then, last) = last?;
@@ -64,11 +72,17 @@ impl Losses {
             let rate = gone / at.saturating_sub(then).as_secs_f64();
             (rate * WITHIN.as_secs_f64() >= SHARE * last.keys.max(LEAST_KEYS) as f64).then_some(Loss::GoesOn)
         };
-        if was_losing { goes_on() } else { began.map(Loss::Began) }
+        if was_losing {
+            return goes_on();
+        }
+        began.map(|(began, kind)| {
+            *kind(counted) += 1;
+            Loss::Began(began)
+        })
     }
 
-    /// Returns since when keys have gone, if they are being lost.
-    fn began(&self, at: Duration, now: KeyCounts) -> Option<Duration> {
+    /// Returns since when keys have gone, and how, if they are being lost.
+    fn loss(&self, at: Duration, now: KeyCounts) -> Option<(Duration, Kind)> {
         let since = self.counts.partition_point(|(then, _)| *then + WITHIN < at);
         let within = || self.counts.range(since..);
         let first = within().next()?.1;
@@ -82,22 +96,22 @@ impl Losses {
         let is_unusual = known >= LEAST_KNOWN && evicted as f64 >= UNUSUAL * usual;
         let was_promoted = !now.is_replica && within().any(|(_, counts)| counts.is_replica);
         // When all but a twentieth of it was still to come.
-        let since = |all: u64, counter: fn(&KeyCounts) -> u64| {
+        let since = |all: u64, counter: fn(&KeyCounts) -> u64, kind: Kind| {
             let is_to_come = |(_, then): &&(Duration, KeyCounts)| 20 * (counter(&now) - counter(then)) >= 19 * all;
-            within().rfind(is_to_come).map(|(then, _)| *then)
+            within().rfind(is_to_come).map(|(then, _)| (*then, kind))
         };
         if is_much(evicted) && (is_much(fallen) || is_unusual) {
-            return since(evicted, |counts| counts.evicted);
+            return since(evicted, |counts| counts.evicted, |losses| &mut losses.evicted);
         }
         if is_much(expired) && was_promoted {
-            return since(expired, |counts| counts.expired);
+            return since(expired, |counts| counts.expired, |losses| &mut losses.expired);
         }
         let removed = within().zip(within().skip(1)).find(|((then, before), (later, after))| {
             let counted = (after.evicted - before.evicted) + (after.expired - before.expired);
             let removed = before.keys.saturating_sub(after.keys).saturating_sub(counted);
             *later - *then <= AT_ONCE && is_much(removed)
         });
-        removed.map(|((then, _), _)| *then)
+        removed.map(|((then, _), _)| (*then, (|losses| &mut losses.removed) as Kind))
     }
 }
 
@@ -115,7 +129,10 @@ mod tests {
         let mut losses = Losses::default();
         let seen = Vec::from_iter((0..300).filter_map(|second| losses.saw(SECOND * second as u32, counts(second))));
         let began = |loss: &Loss| if let Loss::Began(at) = loss { Some(at.as_secs()) } else { None };
-        (seen.iter().filter_map(began).collect(), seen.iter().filter(|loss| **loss == Loss::GoesOn).count())
+        let began = Vec::from_iter(seen.iter().filter_map(began));
+        let counted = losses.began.map(|of| of.evicted + of.expired + of.removed);
+        assert_eq!(counted, Some(began.len() as u64));
+        (began, seen.iter().filter(|loss| **loss == Loss::GoesOn).count())
     }
 
     /// What has happened after 150 s, of `all` in 10 s.

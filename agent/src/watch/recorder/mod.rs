@@ -20,10 +20,10 @@ use evictscope_telemetry::{
     Burst, BurstKind, CommandLog, Latencies, MemberValues, Moment, ServerState, SlowCalls, Snapshot, Timeline,
     WorstPeers, microseconds,
 };
-use evictscope_web::{Request, Requests, version};
+use evictscope_web::{KeyLosses, Request, Requests, version};
 use parking_lot::Mutex;
 
-use self::losses::KeyCounts;
+use self::losses::{KeyCounts, Losses};
 pub use self::occasions::Allowance;
 use self::occasions::{Occasions, Sight, WantedRecord};
 use self::profiles::Profiles;
@@ -63,6 +63,7 @@ pub struct Recorder {
 #[derive(Default)]
 struct Kept {
     occasions: Occasions,
+    losses: Losses,
     latencies: Latencies,
     slow_calls: SlowCalls,
     /// The highest cost of the probes in each second, monotonic.
@@ -147,6 +148,7 @@ impl Recorder {
             kept.members = members;
         }
         kept.peers.clone_from(&state.peers.worst);
+        let loss = key_counts(moment, state).and_then(|keys| kept.losses.saw(now, keys));
         if self.around.keeper.is_err() {
             return vec![None; finished.len()];
         }
@@ -170,7 +172,7 @@ impl Recorder {
             call,
             refused: moment.refused,
             buffers: moment.buffers_share(),
-            keys: key_counts(moment, state),
+            loss,
         };
         let evicting_since = moment.evictions.since;
         let is_slow = !evicting_since.is_zero() && now.saturating_sub(evicting_since) >= SLOW_CALL;
@@ -267,6 +269,11 @@ impl Recorder {
         self.kept.as_ref().map(|kept| kept.named.clone()).unwrap_or_default()
     }
 
+    /// Returns how often it has lost its keys, if they are counted.
+    pub fn key_losses(&self) -> Option<KeyLosses> {
+        self.kept.as_ref()?.losses.began
+    }
+
     /// Drops all that depends on the plan, which was found wrong.
     pub fn withdraw(&mut self) {
         self.profiles.stop_for_records();
@@ -328,6 +335,7 @@ fn configuration(members: &MemberValues) -> Configuration {
         maxmemory_samples: int(Member::MaxmemorySamples),
         maxmemory_eviction_tenacity: int(Member::MaxmemoryEvictionTenacity),
         maxmemory_clients: members.get(Member::MaxmemoryClients).map(u64::cast_signed),
+        client_output_buffer_limit: members.output_limits(),
         tracking_table_max_keys: members.get(Member::TrackingTableMaxKeys),
         databases: int(Member::Dbnum),
         repl_backlog_size: members.get(Member::ReplBacklogSize),

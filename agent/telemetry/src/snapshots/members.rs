@@ -9,11 +9,16 @@ use serde::{Deserialize, Serialize};
 pub struct MemberValues {
     values: [Option<u64>; Member::ALL.len()],
     client_buffers: Option<ClientBuffers>,
+    output_limits: Option<OutputLimits>,
 }
+
+/// What a client may hold of its replies, `client-output-buffer-limit`: of normal clients, replicas and subscribers each
+/// the most, and the most for so many seconds; bytes, 0 if there is no limit.
+pub type OutputLimits = [[u64; 3]; 3];
 
 impl Default for MemberValues {
     fn default() -> Self {
-        Self { values: [None; Member::ALL.len()], client_buffers: None }
+        Self { values: [None; Member::ALL.len()], client_buffers: None, output_limits: None }
     }
 }
 
@@ -26,6 +31,11 @@ impl MemberValues {
             Content::Int => u64::from(sum as u32),
             _ => sum,
         });
+        if member == Member::ClientObufLimits {
+            let is_one =
+                |limits: &OutputLimits| limits.iter().all(|[hard, soft, s]| hard.max(soft) >> 48 == 0 && s >> 32 == 0);
+            self.output_limits = OutputLimits::try_from(words.as_chunks().0).ok().filter(is_one);
+        }
         if member == Member::StatClientsTypeMemory {
             let class = |index: usize| words.get(index).copied().unwrap_or_default();
             self.client_buffers =
@@ -37,8 +47,10 @@ impl MemberValues {
     pub fn retain(&mut self, is_kept: impl Fn(Member) -> bool) {
         for member in Member::ALL.iter().filter(|member| !is_kept(**member)) {
             self.values[*member as usize] = None;
-            if *member == Member::StatClientsTypeMemory {
-                self.client_buffers = None;
+            match member {
+                Member::StatClientsTypeMemory => self.client_buffers = None,
+                Member::ClientObufLimits => self.output_limits = None,
+                _ => {}
             }
         }
     }
@@ -50,6 +62,11 @@ impl MemberValues {
 
     pub fn client_buffers(&self) -> Option<ClientBuffers> {
         self.client_buffers
+    }
+
+    /// Returns `server.client_obuf_limits[]`.
+    pub fn output_limits(&self) -> Option<OutputLimits> {
+        self.output_limits
     }
 
     /// Returns the server's own estimate of the share of keys with a time to live that have expired and are still held,
@@ -211,6 +228,12 @@ mod tests {
         assert_eq!(members.get(Member::StatClientsTypeMemory), Some(10));
         let classes = members.client_buffers();
         assert_eq!(classes.map(|classes| classes.primary), Some(4));
+        let limits = [[0, 0, 0], [256 << 20, 64 << 20, 60], [32 << 20, 8 << 20, 60]];
+        members.set(Member::ClientObufLimits, limits.as_flattened());
+        assert_eq!(members.output_limits(), Some(limits));
+        // Nobody set that.
+        members.set(Member::ClientObufLimits, &[0x7f00_1234_5678; 9]);
+        assert_eq!(members.output_limits(), None);
         members.retain(|member| member != Member::StatClientsTypeMemory);
         assert_eq!(members.client_buffers(), None);
         assert_eq!(members.get(Member::StatClientsTypeMemory), None);

@@ -48,6 +48,11 @@ fn compare(program: &Path) -> anyhow::Result<()> {
         "{counter} us in cycles, INFO says {milliseconds} ms"
     );
     configured(&mut members, &redis)?;
+    if members.plan.member(Member::ClientObufLimits).is_some() {
+        redis.config_set("client-output-buffer-limit", "pubsub 1mb 256kb 5")?;
+        let limits = members.words(Member::ClientObufLimits)?;
+        ensure!(limits[6..] == [1 << 20, 256 << 10, 5], "{limits:?}");
+    }
     ensure!(members.word(Member::StatExpiredSubkeys).is_ok() == has_fields, "whether fields expire");
     if has_fields {
         let fields = expired_fields(&info)?;
@@ -158,8 +163,12 @@ impl Members {
 
     /// Returns the 8 bytes where a member is.
     fn word(&mut self, member: Member) -> anyhow::Result<u64> {
+        self.words(member)?.first().copied().context("no word")
+    }
+
+    fn words(&mut self, member: Member) -> anyhow::Result<Vec<u64>> {
         let found = self.plan.member(member).with_context(|| format!("{member} was not found"))?;
-        self.memory.choose(&[found.address.at(self.load_bias)]);
-        self.memory.read()?.first().copied().context("no word")
+        self.memory.choose(&Vec::from_iter(found.words().map(|address| address.at(self.load_bias))));
+        Ok(self.memory.read()?)
     }
 }

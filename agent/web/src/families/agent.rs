@@ -1,7 +1,7 @@
 //! The families about what is watched and how, what was not found, and what watching costs.
 //!
 //! Second observers, all watched: of hits, the breakpoints in the server's own memory and its counter of evicted keys
-//! (`not_run`, `unhit`); of the plan, the invariants of each call. Of the cost, only `cargo xtask bench`.
+//! (`not_run`, `unhit`); of the plan, the invariants of each call. Of a record's causes, the record. Of the cost, only `cargo xtask bench`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use evictscope_abi::{Fault, Probe, VARIABLES};
 use evictscope_model::answers::{UnwatchedReason, UnwatchedServer};
 use evictscope_model::catalogue;
 use evictscope_plan::{EXPIRE_CYCLE, FunctionKind, variable_name};
-use evictscope_records::{Ending, KeeperCounts};
+use evictscope_records::{Causes, Ending, KeeperCounts};
 use evictscope_telemetry::ProbeMode;
 use prometheus::proto::MetricFamily;
 
@@ -135,7 +135,7 @@ pub fn servers_unwatched(servers: &[UnwatchedServer]) -> MetricFamily {
 pub fn servers_ended(
     counts: [(&'static str, u64); Ending::HOW.len()],
     ended: &[Arc<ExportedServer>],
-) -> Vec<MetricFamily> {
+) -> [MetricFamily; 2] {
     let counts = counts.map(|(how, count)| (how, count as f64));
     // The latest of each label comes first.
     let mut labels = HashSet::new();
@@ -146,26 +146,25 @@ pub fn servers_ended(
         let labels = [("how", ending.how()), ("server", server), ("status", &ending.status())];
         Some(Series::number(&labels, at.as_secs_f64()))
     });
-    let mut families = vec![
-        exported(&by(&catalogue::SERVERS_ENDED, counts)),
-        exported(&Family::new(&catalogue::SERVER_ENDED, series)),
-    ];
-    families.retain(|family| !family.get_metric().is_empty());
-    families
+    [exported(&by(&catalogue::SERVERS_ENDED, counts)), exported(&Family::new(&catalogue::SERVER_ENDED, series))]
 }
 
 pub fn loop_last_turn(unix_time: Duration) -> MetricFamily {
     exported(&single(&catalogue::LOOP_LAST_TURN, Some(unix_time.as_secs_f64())))
 }
 
-pub fn records(counts: KeeperCounts) -> [MetricFamily; 4] {
-    [
+pub fn records(counts: KeeperCounts, causes: &Causes) -> impl Iterator<Item = MetricFamily> {
+    let causes = causes.iter().map(|((server, cause), ended_us)| {
+        Series::number(&[("server", server), ("cause", &cause.to_string())], *ended_us as f64 / 1e6)
+    });
+    let numbers = [
         (catalogue::RECORDS, counts.records),
         (catalogue::RECORDS_BYTES, counts.bytes),
         (catalogue::RECORDS_WRITTEN, counts.written),
         (catalogue::RECORDS_FAILED, counts.failed),
-    ]
-    .map(|(metric, value)| exported(&single(&metric, Some(value as f64))))
+    ];
+    let numbers = numbers.map(|(metric, value)| single(&metric, Some(value as f64)));
+    [Family::new(&catalogue::RECORD_CAUSE, causes)].into_iter().chain(numbers).map(|family| exported(&family))
 }
 
 fn exported(family: &Family<'_>) -> MetricFamily {

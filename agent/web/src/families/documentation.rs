@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use evictscope_model::{Member, catalogue};
 use evictscope_plan::{FunctionPlan, Method};
-use evictscope_records::{Ending, KeeperCounts};
+use evictscope_records::explain::CauseKind;
+use evictscope_records::{Causes, Ending, KeeperCounts};
 use evictscope_telemetry::{BrokenInvariant, Candidate, Snapshot, SocketLook, ThreadTimes};
 use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
@@ -84,7 +85,7 @@ fn exported() -> Vec<MetricFamily> {
     let ended = ExportedServer { ended: Some((Duration::ZERO, Ending::Unknown)), ..busy_server() };
     all.extend(servers_ended(Ending::HOW.map(|how| (how, 1)), &[Arc::new(ended)]));
     all.push(loop_last_turn(Duration::from_secs(1_700_000_000)));
-    all.extend(records(KeeperCounts::default()));
+    all.extend(records(KeeperCounts::default(), &Causes::from([((String::new(), CauseKind::Data), 1)])));
     all.extend(ProcessCollector::for_self().collect());
     all
 }

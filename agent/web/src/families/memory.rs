@@ -2,7 +2,7 @@
 //!
 //! Second observers: `used_memory`, `maxmemory`, `used_memory_*`, `mem_*` and `mem_not_counted_for_evict` of `INFO`,
 //! `mem_reported` and `overhead` at each evicting call, `role` of `INFO`, and for the forecast what then happens.
-//! `mem_reported` is watched (`BrokenInvariant::Allocator`); tests compare the others. That of the candidate is `OBJECT
+//! `mem_reported` is watched (`BrokenInvariant::Allocator`); tests compare the others. Of lost keys it is `DBSIZE`. That of the candidate is `OBJECT
 //! IDLETIME` or `PTTL` of its key, in a test alone.
 
 use std::time::Duration;
@@ -49,6 +49,12 @@ pub fn parts(server: &ExportedServer) -> Family<'static> {
     let parts = server.memory_parts();
     let known = |part: MemoryPart| Some((part.name(), parts?.get(part)? as f64));
     by(&catalogue::MEMORY_PART, MemoryPart::ALL.into_iter().filter_map(known))
+}
+
+pub fn losses(server: &ExportedServer) -> Family<'static> {
+    let losses =
+        server.key_losses.map(|of| [("evicted", of.evicted), ("expired", of.expired), ("removed", of.removed)]);
+    by(&catalogue::KEY_LOSSES, losses.into_iter().flatten().map(|(how, count)| (how, count as f64)))
 }
 
 pub fn policy(server: &ExportedServer) -> Family<'static> {

@@ -55,6 +55,7 @@ pub fn of_server(server: &ExportedServer) -> Vec<Family<'_>> {
     all.extend(members(server, |metric| !metric.is_counter()));
     all.extend(memory::limit(server));
     all.push(memory::parts(server));
+    all.push(memory::losses(server));
     all.push(memory::policy(server));
     all.extend(memory::candidate(server));
     all.extend(memory::margins(server));

@@ -32,9 +32,10 @@ pub(super) async fn metrics(State(app): State<App>) -> Response {
     all.extend(servers_ended(counts, &ended));
     all.extend(app.shared.last_turn().map(loop_last_turn));
     if let Ok(keeper) = app.shared.keeper() {
-        all.extend(records(keeper.counts()));
+        all.extend(records(keeper.counts(), &keeper.causes()));
     }
     all.extend(app.process.collect());
+    all.retain(|family| !family.get_metric().is_empty());
     match TextEncoder::new().encode_to_string(&all) {
         Ok(text) => ([(header::CONTENT_TYPE, format!("{TEXT_FORMAT}; charset=utf-8"))], text).into_response(),
         Err(error) => {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use evictscope_records::Occasion;
 use evictscope_telemetry::{Burst, BurstKind};
 
-use super::losses::{KeyCounts, Loss, Losses};
+use super::losses::Loss;
 
 /// How much of the time before is in a record.
 pub const BEFORE: Duration = Duration::from_secs(60);
@@ -71,8 +71,8 @@ pub struct Sight {
     pub refused: Option<u64>,
     /// The share of `maxmemory` that client buffers take.
     pub buffers: Option<f64>,
-    /// Its keys, if they were counted.
-    pub keys: Option<KeyCounts>,
+    /// Whether its keys are being lost.
+    pub loss: Option<Loss>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +144,6 @@ pub struct Occasions {
     /// How many commands had been refused until the last reading.
     refused: Option<u64>,
     are_buffers_swollen: bool,
-    keys: Losses,
     waiting: Vec<WantedRecord>,
 }
 
@@ -161,7 +160,6 @@ impl Default for Occasions {
             stall: None,
             refused: None,
             are_buffers_swollen: false,
-            keys: Losses::default(),
             waiting: Vec::new(),
         }
     }
@@ -178,7 +176,7 @@ impl Occasions {
         if sight.refused > before && before.is_some() && self.refusals.take(now, 0.0) {
             self.wait_for(Occasion::Refused, now);
         }
-        if let Some(loss) = sight.keys.and_then(|keys| self.keys.saw(now, keys)) {
+        if let Some(loss) = sight.loss {
             self.saw_loss(now, loss);
         }
         if let Some(share) = sight.buffers {

@@ -7,7 +7,8 @@ use evictscope_records::fixture::burst_record;
 use evictscope_telemetry::{Burst, BurstKind};
 use proptest::prelude::*;
 
-use super::{AFTER, GAP, KeyCounts, LEAST_CALL, LEAST_STALL, LONGEST_STALL, Occasions, SWOLLEN, Sight, WantedRecord};
+use super::super::losses::Loss;
+use super::{AFTER, GAP, LEAST_CALL, LEAST_STALL, LONGEST_STALL, Occasions, SWOLLEN, Sight, WantedRecord};
 
 const START: Duration = Duration::from_secs(7_200);
 const TENTH: Duration = Duration::from_millis(100);
@@ -210,11 +211,12 @@ fn client_buffers_that_swell_in_a_stall_belong_to_it() {
 #[test]
 fn lost_keys_are_recorded_until_they_no_longer_go() {
     let sight = |second: u64| {
-        let evicted = 5_000 * second.clamp(100, 110);
-        Sight {
-            keys: Some(KeyCounts { keys: 1_000_000 - evicted, evicted, ..KeyCounts::default() }),
-            ..Sight::default()
-        }
+        let loss = match second {
+            102 => Some(Loss::Began(START + GAP * 100)),
+            103..=110 => Some(Loss::GoesOn),
+            _ => None,
+        };
+        Sight { loss, ..Sight::default() }
     };
     assert_eq!(about(&made(sight)), [(Occasion::Lost, START + GAP * 100, START + GAP * 110)]);
     // A burst that is recorded has them, too.
@@ -293,7 +295,7 @@ proptest! {
                 call: Some((now, Duration::from_millis(*more))),
                 refused: Some(index as u64),
                 buffers: Some(if *has_burst { 0.2 } else { 0.0 }),
-                keys: Some(KeyCounts { keys: 10_000 * u64::from(*has_burst), ..KeyCounts::default() }),
+                loss: has_burst.then_some(Loss::Began(now)),
             };
             occasions.saw(now, &sight);
             recorded += occasions.due(now).len();
