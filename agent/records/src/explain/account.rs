@@ -9,15 +9,12 @@ use super::CauseKind;
 use super::expiry::{self, Behind};
 use super::growth::{Growth, bytes_of_parts, grown_parts, growth, growth_since_lowest, rise};
 use super::step::{self, MemoryStep};
-use super::window::Window;
+use super::window::{LATELY_US, Window};
 use crate::text::{count, size};
 
 /// The least that an evicted key frees, where the mean size of keys is not known: a `dictEntry` of 24 bytes and the
 /// shortest string for its name.
 const LEAST_KEY: f64 = 32.0;
-
-/// How long before evictions a limit may have been lowered to cause them, microseconds.
-const EARLIER_US: u64 = 5_000_000;
 
 /// What memory went to. What is not known is `None`.
 #[derive(Clone, Debug)]
@@ -42,8 +39,18 @@ pub struct Account {
     mean_key: Option<f64>,
     /// By how much all but the buffers and these parts rose per second in the later half of the calm before, bytes.
     pub rise_before: Option<f64>,
-    /// What `maxmemory` was lowered from and to, and used memory then, bytes.
-    pub lowered: Option<(u64, u64, u64)>,
+    pub lowered: Option<LoweredLimit>,
+}
+
+/// How `maxmemory` was lowered, bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct LoweredLimit {
+    /// 0 if there was no limit.
+    pub from: u64,
+    pub to: u64,
+    /// Used memory before the first step.
+    pub used: u64,
+    pub steps: usize,
 }
 
 impl Account {
@@ -193,19 +200,20 @@ fn rise_before(window: &Window<'_>) -> Option<f64> {
     rise(&values)
 }
 
-/// Returns what `maxmemory` was lowered from and to, and used memory, if that was above the lower limit and within the
-/// higher.
-fn lowered(window: &Window<'_>) -> Option<(u64, u64, u64)> {
+/// Returns how `maxmemory` was lowered, if used memory was above the lower limit and within the higher.
+fn lowered(window: &Window<'_>) -> Option<LoweredLimit> {
     // Its effect may have begun with an earlier burst, or before clients were stalled.
-    let span = window.began_us.saturating_sub(EARLIER_US)..=window.evicted_until_us;
+    let span = window.began_us.saturating_sub(LATELY_US)..=window.evicted_until_us;
     let moments = window.record.moments.iter().filter(|moment| span.contains(&moment.unix_us()));
-    let lowered = moments.clone().zip(moments.skip(1)).filter_map(|(before, after)| {
+    let steps = moments.clone().zip(moments.skip(1)).filter_map(|(before, after)| {
         let (from, to) = (before.maxmemory?, after.maxmemory?);
         let used = before.used_memory?;
-        let was_within = from == 0 || used <= from;
-        (to > 0 && (to < from || from == 0) && was_within && used > to).then_some((from, to, used))
+        (to > 0 && (to < from || from == 0) && used > to).then_some((from, to, used))
     });
-    lowered.max_by_key(|(_, to, used)| used - to)
+    let steps = Vec::from_iter(steps);
+    let (from, _, used) = *steps.first()?;
+    let to = steps.iter().map(|(_, to, _)| *to).min()?;
+    (from == 0 || used <= from).then_some(LoweredLimit { from, to, used, steps: steps.len() })
 }
 
 pub fn without_replicas(buffers: ClientBuffers) -> u64 {

@@ -38,6 +38,10 @@ pub fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding>
         size(growth.at_start)
     ));
     evidence.push(share_of(account, grew));
+    if window.whole.iter().filter_map(|moment| moment.used_memory).max() < Some(growth.to) {
+        evidence
+            .push("That is more than all memory: each reply that points to a value is accounted all of it.".to_owned());
+    }
     if let Some((BurstKind::SelfAmplifying, reason)) = window.burst().map(Burst::kind) {
         evidence.push(format!("The burst fed on itself: {reason}."));
     }

@@ -1,6 +1,6 @@
 //! Finds the causes that the evidence shows.
 
-use super::account::Account;
+use super::account::{Account, LoweredLimit};
 use super::finding::{Finding, LEAST_BYTES, explains, finding, share_of, time_limit};
 use super::slow_calls::SlowCalls;
 use super::window::Window;
@@ -16,7 +16,8 @@ pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
     let mut found = Vec::from_iter(expiry_behind(window, account));
     // Who stalled clients did not take the memory that such a record is about.
     let is_of_memory = matches!(window.record.occasion, Occasion::Lost | Occasion::Buffers | Occasion::Refused);
-    found.extend(stalls::found(window).map(|(weight, cause)| (if is_of_memory { 0.0 } else { weight }, cause)));
+    let stalls = stalls::found(window).into_iter();
+    found.extend(stalls.map(|(weight, cause)| (if is_of_memory { 0.0 } else { weight }, cause)));
     found.extend(loss::found(window));
     // If nothing had to be evicted, what took memory did not cause the stall, but came from it.
     let has_evicted = window.has_evicted();
@@ -80,15 +81,16 @@ fn resized_table(window: &Window<'_>, account: &Account) -> Option<Finding> {
 }
 
 fn lowered_limit(account: &Account) -> Option<Finding> {
-    let (from, to, used) = account.lowered?;
+    let LoweredLimit { from, to, used, steps } = account.lowered?;
     let over = used.saturating_sub(to);
     if over < LEAST_BYTES {
         return None;
     }
     let from = if from == 0 { "no limit".to_owned() } else { size(from) };
     let (to, used) = (size(to), size(used));
-    let summary = format!("maxmemory was lowered from {from} to {to} while {used} were used");
-    finding(CauseKind::LoweredLimit, over as f64, summary, vec![format!("{} had to be freed at once.", size(over))])
+    let steps = if steps == 1 { String::new() } else { format!(" in {steps} steps") };
+    let summary = format!("maxmemory was lowered{steps} from {from} to {to} while {used} were used");
+    finding(CauseKind::LoweredLimit, over as f64, summary, vec![format!("{} had to be freed.", size(over))])
 }
 
 fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
@@ -159,16 +161,24 @@ fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
         return None;
     }
     let policy = window.record.configuration.maxmemory_policy.as_deref();
+    let evicted = window.evicted_keys().filter(|keys| *keys > 0);
+    let left = if evicted.is_some() { " left" } else { "" };
     let why = match policy {
         Some("noeviction") => "the policy noeviction forbids it".to_owned(),
         Some(policy) if policy.starts_with("volatile-") => {
-            format!("the policy {policy} allows keys with a TTL only, and there were none")
+            format!("the policy {policy} allows keys with a TTL only, and there were none{left}")
         }
         Some(policy) => format!("there was no key left (policy {policy})"),
         None => "the policy is not known".to_owned(),
     };
     let summary = format!("Memory was over its limit and no key could be evicted: {why}");
-    let mut evidence = vec!["Calls tried to evict, the slowest of them all failed, and no key was evicted.".to_owned()];
+    let mut evidence = vec![match evicted.zip(window.expiring_keys().max()) {
+        Some((keys, most)) => {
+            let [keys, most] = [keys, most].map(|keys| count(keys as f64));
+            format!("Of up to {most} keys with a TTL, {keys} were evicted before.")
+        }
+        None => "Calls tried to evict, the slowest of them all failed, and no key was evicted.".to_owned(),
+    }];
     let refused = |refused| format!("The server answered {} commands with an error meanwhile.", count(refused as f64));
     evidence.extend(window.refused().map(refused));
     evidence.extend(parts::largest(window));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evictscope_telemetry::{CommandSpan, StallCause, StallTime, calls_others, commands_in};
+use evictscope_telemetry::{CommandShare, CommandSpan, StallCause, StallTime, calls_others, commands_in};
 
 use super::window::Window;
 use crate::Configuration;
@@ -17,10 +17,41 @@ const NAMED: f64 = 0.1;
 const LEAST_SAMPLES: u64 = 5;
 /// A command with this share is the one to act on.
 const MOST: f64 = 0.5;
+/// A call that had a CPU for so long holds up others by itself, whoever else wants the CPU: as with evicting calls. In
+/// a profile, the fewest samples are as much.
+const LEAST_CALL_US: f64 = 100_000.0;
 /// Its calls have grown in a burst if there are this many times as many a second as before …
 const GROWN: f64 = 1.5;
 /// … and this many more.
 const GROWN_CALLS: f64 = 100.0;
+
+/// What to do in place of slow calls of these commands, and the run that showed it: Debian's redis-server 7.0.15.
+const INSTEAD: [(&str, &str, Option<&str>); 4] = [
+    (
+        "exec",
+        "Split big transactions: no other command is served while EXEC runs",
+        Some("100,000 SETs: the longest GET meanwhile took 259 ms with one MULTI of all, 6 ms with MULTIs of 1,000"),
+    ),
+    (
+        "migrate restore rename",
+        "Split the big value: it is copied, or the one in its place freed, in one go",
+        Some(
+            "RENAME over a hash of 1.5 million fields took 1,836 ms, over each of 100 hashes with as many in all 15 ms",
+        ),
+    ),
+    (
+        "hgetall hkeys hvals smembers lrange zrange",
+        "Read big values in parts (HSCAN, SSCAN, ranges): no other command is served meanwhile",
+        Some(
+            "a hash of 1.2 million fields: the longest GET meanwhile took 1,067 ms with HGETALL, 29 ms with HSCAN COUNT 1000",
+        ),
+    ),
+    (
+        "sort sunionstore sinterstore zunionstore zinterstore",
+        "Compute on smaller values, or on a replica: no other command is served meanwhile",
+        None,
+    ),
+];
 
 /// The commands that were running.
 pub struct Commands {
@@ -29,31 +60,55 @@ pub struct Commands {
     /// Those of all commands.
     all: u64,
     are_samples: bool,
+    /// The first of them that is slow by itself, and what it took.
+    slow: Option<(String, String)>,
 }
 
 impl Commands {
-    /// Finds them for the time in which commands stalled clients. The counters have what ended in that time; if that is
-    /// less than half of it, the profile is asked, if it was taken for most of the time.
+    /// Finds them for the time in which commands stalled clients, or the lack of a CPU did. The counters have what ended
+    /// in that time; if that is less than half of it, the profile is asked, if it was taken for most of the time.
     pub fn of(window: &Window<'_>) -> Self {
-        let times = Vec::from_iter(window.stall_times().filter(|stall| stall.by == StallCause::Commands));
+        let is_of_commands = |stall: &StallTime| matches!(stall.by, StallCause::Commands | StallCause::Cpu);
+        let times = Vec::from_iter(window.stall_times().filter(is_of_commands));
         let stalled_us = times.iter().fold(0, |sum: u64, time| sum.saturating_add(time.length_us()));
         let counted = Self::counted(window);
         let profile = window.record.profile.as_ref().ok();
         let profile = profile.filter(|profile| counted.all < stalled_us / 2 && is_of(profile, &times));
-        profile
-            .map(|profile| Self::within(profile, &times))
-            .filter(|sampled| !sampled.named.is_empty())
-            .unwrap_or(counted)
+        let sampled = profile.map(|profile| Self::within(profile, &times));
+        let Some(mut sampled) = sampled.filter(|sampled| !sampled.named.is_empty()) else { return counted };
+        // Samples are of one call if none has ended.
+        let ended = Self::ended(window);
+        let is_one =
+            |(name, _): &(String, String)| !ended.iter().any(|command| command.name.starts_with(name.as_str()));
+        sampled.slow = sampled.slow.filter(|slow| !ended.is_empty() && is_one(slow));
+        sampled
     }
 
-    /// Finds those that ended while clients were stalled, whatever stalled them, by the server's own counters.
-    pub fn counted(window: &Window<'_>) -> Self {
+    /// Returns those that ended while clients were stalled, whatever stalled them, by the server's own counters.
+    fn ended(window: &Window<'_>) -> Vec<CommandShare> {
         let stalls = Vec::from_iter(window.stall_times());
         let is_stall = |span: &&CommandSpan| {
             span.is_stalled && stalls.iter().any(|stall| stall.from_us <= span.to_us && span.from_us <= stall.to_us)
         };
-        let spans = window.record.commands.iter().filter(is_stall);
-        Self::most(commands_in(spans).into_iter().map(|command| (command.name, command.us)), false)
+        commands_in(window.record.commands.iter().filter(is_stall))
+    }
+
+    /// Finds those that ended meanwhile.
+    pub fn counted(window: &Window<'_>) -> Self {
+        let commands = Self::ended(window);
+        let times = window.grown_us(|moment| moment.cpu).zip(window.grown_us(|moment| moment.waiting));
+        let with_cpu = times.map_or(1.0, |(cpu, waiting)| cpu as f64 / (cpu as f64 + waiting as f64));
+        let parts = commands.iter().map(|command| (command.name.clone(), command.us));
+        let most = Self::most(parts, false);
+        let is_named = |command: &&CommandShare| most.named.iter().any(|(name, _)| *name == command.name);
+        let slow = commands.iter().filter(is_named).find_map(|command| {
+            let us = command.us as f64 / command.calls.max(1) as f64;
+            (with_cpu * us >= LEAST_CALL_US).then(|| {
+                let [took, had] = [us, with_cpu * us].map(|us| seconds(us / 1e6));
+                (command.name.clone(), format!("took {took} a call, and had a CPU for some {had} of that"))
+            })
+        });
+        Self { slow, ..most }
     }
 
     fn within(profile: &Profile, times: &[StallTime]) -> Self {
@@ -69,7 +124,10 @@ impl Commands {
             *samples.entry(command.unwrap_or_default()).or_default() +=
                 stack.at_ms.iter().filter(is_within).count() as u64;
         }
-        Self::most(samples.into_iter().map(|(name, samples)| (name.to_owned(), samples)), true)
+        let most = Self::most(samples.into_iter().map(|(name, samples)| (name.to_owned(), samples)), true);
+        let slow = most.named.first().filter(|(_, samples)| *samples >= LEAST_SAMPLES);
+        let has = |(name, samples): &(String, u64)| (name.clone(), format!("has {samples} samples of the profile"));
+        Self { slow: slow.map(has), ..most }
     }
 
     /// Names those with most of the time, or of the samples. What is not known by name has none.
@@ -79,7 +137,12 @@ impl Commands {
         let least = if are_samples { LEAST_SAMPLES } else { 1 };
         named.retain(|(name, part)| !name.is_empty() && all >= least && *part as f64 >= NAMED * all as f64);
         named.sort_by_key(|(_, part)| std::cmp::Reverse(*part));
-        Self { named, all, are_samples }
+        Self { named, all, are_samples, slow: None }
+    }
+
+    /// Names the command whose calls hold up others, whoever else wants the CPU, and says what it took.
+    pub fn slow(&self) -> Option<String> {
+        self.slow.as_ref().map(|(name, took)| format!("{} {took}", name.to_uppercase()))
     }
 
     /// Names the commands that took much of the time, with their shares: `KEYS 80 %, MGET 20 %`.
@@ -105,11 +168,18 @@ impl Commands {
         shares + &within.unwrap_or_default()
     }
 
-    /// Returns what to do in place of the command that took most of the time, if it has a better one.
-    pub fn instead(&self, configuration: &Configuration) -> Option<&'static str> {
+    /// Returns what to do in place of the command that took most of the time, if it has a better one, and the run that
+    /// showed it, if it was tried.
+    pub fn instead(&self, configuration: &Configuration) -> Option<(&'static str, Option<&'static str>)> {
         let (name, part) = self.named.first()?;
         (*part as f64 >= MOST * self.all as f64).then_some(())?;
-        Some(match name.to_lowercase().as_str() {
+        let name = name.to_lowercase();
+        let is_slow = self.slow.as_ref().is_some_and(|(slow, _)| slow.eq_ignore_ascii_case(&name));
+        let is = |names: &str| names.split(' ').any(|one| one == name);
+        if is_slow && let Some((_, what, run)) = INSTEAD.iter().find(|(names, ..)| is(names)) {
+            return Some((what, *run));
+        }
+        let what = match name.as_str() {
             "keys" => "Use SCAN instead of KEYS, which looks at every key in one go",
             "flushall" | "flushdb" => match configuration.lazyfree_lazy_user_flush {
                 Some(true) => return None,
@@ -123,7 +193,8 @@ impl Commands {
             },
             "eval" | "evalsha" | "fcall" => "Split the scripts: no other command is served while one runs",
             _ => return None,
-        })
+        };
+        Some((what, None))
     }
 }
 
@@ -131,7 +202,7 @@ impl Commands {
 pub fn grown(window: &Window<'_>) -> Option<String> {
     let (calm, spans) = (window.calm.first()?.unix_us(), &window.record.commands);
     let calls = |from_us: u64, to_us: u64| {
-        let within = || spans.iter().filter(move |span| from_us <= span.from_us && span.to_us <= to_us);
+        let within = || spans.iter().filter(move |span| from_us < span.to_us && span.from_us < to_us);
         let us = within().fold(0, |sum: u64, span| sum.saturating_add(span.to_us.saturating_sub(span.from_us)));
         let rates = commands_in(within())
             .into_iter()

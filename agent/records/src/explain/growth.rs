@@ -48,12 +48,18 @@ pub fn growth(window: &Window<'_>, part: impl Fn(&Moment) -> Option<u64>) -> Opt
     let values: Vec<_> = (window.calm.iter())
         .filter_map(|moment| Some((window.seconds_since_calm(moment), part(moment)? as f64)))
         .collect();
-    let mut sizes: Vec<_> = window.calm.iter().filter_map(&part).collect();
-    sizes.sort_unstable();
-    let exceeded_in = |share: usize| sizes.get(sizes.len() - sizes.len().div_ceil(share));
+    let exceeded_in = |sizes: &[u64], share: usize| {
+        let mut sizes = sizes.to_vec();
+        sizes.sort_unstable();
+        sizes.get(sizes.len() - sizes.len().div_ceil(share)).copied().unwrap_or(at_start)
+    };
+    let sizes: Vec<_> = window.calm.iter().filter_map(&part).collect();
+    let from = exceeded_in(&sizes, 2);
+    // What rose and stayed high until evictions began was not usual before.
+    let low = sizes.iter().rposition(|size| *size <= from.midpoint(to)).map_or(0, |last| last + 1);
     Some(Growth {
-        from: *exceeded_in(2).unwrap_or(&at_start),
-        usual: *exceeded_in(10).unwrap_or(&at_start),
+        from,
+        usual: exceeded_in(sizes.get(..low).unwrap_or_default(), 10),
         at_start,
         to,
         rose_before: rise(&values).is_some_and(|rise| rise > 0.0),

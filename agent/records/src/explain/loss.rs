@@ -5,7 +5,7 @@ use evictscope_telemetry::{Exemption, MemoryPart, MemoryParts, Moment};
 
 use super::CauseKind;
 use super::finding::{Finding, LEAST_BYTES, finding};
-use super::window::Window;
+use super::window::{LATELY_US, Window};
 use crate::text::{count, seconds, size};
 
 /// A smaller share of all keys is no loss, as in `watch/recorder/losses.rs`.
@@ -14,8 +14,6 @@ const SHARE: f64 = 0.1;
 const LEAST_KEYS: u64 = 1_000;
 /// Keys that went between two counts that are further apart did not go at once, microseconds.
 const AT_ONCE_US: u64 = 3_000_000;
-/// What a server was until so long ago may still be why it evicts, microseconds.
-const LATELY_US: u64 = 5_000_000;
 /// Memory that is above the limit for less time may be what one command wrote, microseconds.
 const LASTING_US: u64 = 1_000_000;
 /// What was being freed held at least this share of the limit, by which memory then fell.
@@ -94,11 +92,19 @@ pub fn found(window: &Window<'_>) -> Vec<Finding> {
 
 fn flushed(window: &Window<'_>) -> Option<Finding> {
     let (keys, by) = removed(window)?;
-    let summary = by.map_or_else(
-        || format!("{keys} were removed at once, by commands, or because a replica took over the data of its primary"),
-        |command| format!("{command} removed {keys}"),
-    );
+    let summary = match by {
+        Some(command) => format!("{command} removed {keys}"),
+        None if is_replica(window) => {
+            format!("{keys} were removed at once, by its primary, or because it took over the data of that")
+        }
+        None => format!("{keys} were removed at once, by commands"),
+    };
     finding(CauseKind::Flushed, 0.0, summary, vec!["They were neither evicted nor expired.".to_owned()])
+}
+
+/// Returns whether it is a replica that only its primary tells to remove keys.
+fn is_replica(window: &Window<'_>) -> bool {
+    window.record.moments.last().is_some_and(|moment| moment.exempt == Some(Exemption::Replica))
 }
 
 /// A replica holds expired keys until its primary deletes them, or it is promoted.
@@ -124,7 +130,9 @@ fn lazy_freeing(window: &Window<'_>) -> Option<Finding> {
         let evicted = moment.evicted_keys?.saturating_sub(evicted_before);
         parts.being_freed.filter(|values| *values > evicted || *values > 0 && removed(window).is_some())
     });
-    let most = others.max().filter(|_| window.has_evicted())?;
+    // What a load has replaced is why memory was over its limit.
+    let is_loaded = exempt_lately(window) == Some(Exemption::Loading);
+    let most = others.max().filter(|_| window.has_evicted() && !is_loaded)?;
     // Whoever deletes a few values lazily, again and again, does not fill the limit with them.
     let (used, limit) = peak(window)?;
     let peaked = window.record.moments.iter().skip_while(|moment| moment.used_memory < Some(used));
@@ -150,6 +158,13 @@ fn peak(window: &Window<'_>) -> Option<(u64, u64)> {
     window.whole.iter().filter_map(|moment| moment.used_memory).max().zip(window.limit())
 }
 
+/// Returns why it evicted nothing until lately.
+fn exempt_lately(window: &Window<'_>) -> Option<Exemption> {
+    let from_us = window.began_us.saturating_sub(LATELY_US);
+    let lately = window.calm.iter().chain(window.inside).filter(|moment| moment.unix_us() >= from_us);
+    lately.filter_map(|moment| moment.exempt).next_back()
+}
+
 /// What is above the limit before any call that evicts was not written at the limit.
 fn over_limit(window: &Window<'_>) -> Option<Finding> {
     let over = |moment: &Moment| {
@@ -161,14 +176,18 @@ fn over_limit(window: &Window<'_>) -> Option<Finding> {
     let bytes = over(before).filter(|_| window.has_evicted())?;
     let since = |us: u64| before.unix_us().saturating_sub(us);
     let was_over = window.calm.iter().rev().take_while(|moment| over(moment).is_some()).last()?.unix_us();
-    let lately = window.calm.iter().chain(window.inside).filter(|moment| moment.unix_us() >= since(LATELY_US));
-    let exempt = lately.filter_map(|moment| moment.exempt).next_back();
+    let exempt = exempt_lately(window);
     if exempt.is_none() && since(was_over) < LASTING_US {
         return None;
     }
     let why = match exempt {
         Some(Exemption::Replica) => "as a replica it ignored its limit, and then it was promoted".to_owned(),
-        Some(Exemption::Loading) => "it had loaded its data, which is more".to_owned(),
+        Some(Exemption::Loading) => match counted(window).filter_map(|(_, parts)| parts.being_freed).max() {
+            Some(old) if old > 0 => {
+                format!("it had loaded its data beside {} values that were still to be freed", count(old as f64))
+            }
+            _ => "it had loaded its data, which is more".to_owned(),
+        },
         None => format!("for {} it evicted nothing", seconds(since(was_over) as f64 / 1e6)),
     };
     let (used, limit) = (size(before.used_memory?), size(before.maxmemory?));
@@ -176,30 +195,46 @@ fn over_limit(window: &Window<'_>) -> Option<Finding> {
     finding(CauseKind::OverLimit, bytes as f64, summary, vec![format!("{} had to be freed.", size(bytes))])
 }
 
-/// Keys were evicted, and memory did not fall by what they held: something else still holds it. What they held is by
-/// the mean size of a key before.
+/// Keys were evicted, and memory did not fall by what they held, nor later: something else holds it. What they held is
+/// by the mean size of a key before.
 pub fn stayed(window: &Window<'_>) -> Option<Finding> {
     let held = |parts: &MemoryParts| Some(parts.get(MemoryPart::Rest)? as f64 + parts.get(MemoryPart::Tables)? as f64);
     let (_, before) = counted(window).next()?;
-    let lowest = counted(window).filter(|(_, parts)| parts.keys.is_some()).min_by_key(|(_, parts)| parts.keys)?.1;
-    let (all, left) = (before.keys.filter(|keys| *keys >= LEAST_KEYS)?, lowest.keys?);
-    let gone = all.checked_sub(left)?;
+    let least = counted(window).filter_map(|(_, parts)| parts.keys).min()?;
+    let all = before.keys.filter(|keys| *keys >= LEAST_KEYS)?;
+    let gone = all.checked_sub(least)?;
     let mean = held(&before)? / all as f64;
-    let [expected, stayed] = [gone as f64 * mean, held(&lowest)? - left as f64 * mean];
+    let since = counted(window).skip_while(|(_, parts)| parts.keys != Some(least));
+    // Client buffers are accounted late.
+    let stayed = since.filter_map(|(_, parts)| Some(held(&parts)? - parts.keys? as f64 * mean)).reduce(f64::min)?;
+    let expected = gone as f64 * mean;
     let evicted = window.evicted_keys()?;
-    let is_loss = gone as f64 >= SHARE * all as f64 && evicted as f64 >= STAYED * gone as f64;
+    // Other keys have not taken their places.
+    let is_loss = gone as f64 >= SHARE * all as f64 && gone as f64 >= STAYED * evicted as f64;
     if !is_loss || stayed < LEAST_BYTES as f64 || stayed < STAYED * expected {
         return None;
     }
     let [expected, stayed] = [expected, stayed].map(|bytes| size(bytes as u64));
+    let silent = pinning(window).map_or_else(String::new, |silent| {
+        format!(" ({silent} connections did not read their replies, which may still point to values)")
+    });
     let summary = format!(
         "Keys went and memory did not fall: {} were evicted, which had held some {expected}, and {stayed} more than the \
-         keys that are left is still held",
+         keys that are left is still held{silent}",
         of_all(window, evicted)
     );
-    let candidates = "What is in no part of memory may hold it: replies that still point to values (Redis 8.6, Valkey 9), \
-                      the tracking table, functions, or keys that are larger than most.";
-    finding(CauseKind::MemoryStayed, f64::MAX, summary, vec![candidates.to_owned()])
+    let holders = "Values that are larger than those that went may hold it, or what is in no part of memory.";
+    finding(CauseKind::MemoryStayed, f64::MAX, summary, vec![holders.to_owned()])
+}
+
+/// Returns how many connections do not read replies that may still point to values that were evicted. Older versions
+/// copy values into replies.
+pub fn pinning(window: &Window<'_>) -> Option<u64> {
+    let server = &window.record.server;
+    let mut version = server.version.as_deref().unwrap_or("99").split('.').filter_map(|part| part.parse().ok());
+    let version: (u32, u32) = (version.next()?, version.next().unwrap_or(0));
+    let first = if server.product.as_deref() == Some("valkey") { (9, 0) } else { (8, 6) };
+    Some(window.not_reading()).filter(|silent| *silent > 0 && version >= first)
 }
 
 /// Returns what helped against one of these causes, and the run that showed it: Debian's redis-server 7.0.15 on a busy
@@ -211,7 +246,7 @@ pub fn tried(cause: CauseKind) -> Option<(&'static str, &'static str)> {
             "456 MiB of hashes at a limit of 500 MiB, FLUSHALL ASYNC, then 9,740 keys of 50 kB: 6,411 evicted when written at once; 606, for which there was no room, when written after 4.7 s",
         ),
         CauseKind::OverLimit => (
-            "Give it the limit that its data needs (maxmemory) before it is promoted, or loads it: the same as its primary's",
+            "Give it the limit that its data needs (maxmemory) before it is promoted, or loads it: the same as its primary's, and twice that with repl-diskless-load swapdb",
             "a replica with 300,000 keys of 87 MiB was promoted: 154,656 evicted in 2 s with a limit of 30 MiB, none with 200 MiB",
         ),
         CauseKind::Scripts => (
@@ -223,8 +258,12 @@ pub fn tried(cause: CauseKind) -> Option<(&'static str, &'static str)> {
 }
 
 /// Returns what to do against one of these causes, and the runbook that says so.
-pub fn first_aid(cause: CauseKind) -> Option<(&'static str, &'static str)> {
+pub fn first_aid(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'static str)> {
     Some(match cause {
+        CauseKind::Flushed if is_replica(window) => (
+            "See what its primary did: what that evicts, flushes or deletes goes here, too",
+            "EvictscopeBurstsRecurring",
+        ),
         CauseKind::Flushed => (
             "Find who did it (CLIENT LIST, the application's log), and take the right from all who do not need it (ACL SETUSER … -@dangerous)",
             "EvictscopeBurstsRecurring",
@@ -233,9 +272,9 @@ pub fn first_aid(cause: CauseKind) -> Option<(&'static str, &'static str)> {
             "Find since when its primary had told it nothing (INFO replication before the promotion, the primary's log): it had served these as expired",
             "EvictscopeExpiryFallsBehind",
         ),
-        CauseKind::MemoryStayed => (
-            "Find clients that do not read their replies (CLIENT LIST: omem, tot-mem), and end them (CLIENT KILL)",
-            "EvictscopeClientBuffersSwelling",
+        CauseKind::MemoryStayed if pinning(window).is_none() => (
+            "See whether values got larger (redis-cli --memkeys), or functions (INFO: used_memory_functions)",
+            "EvictscopeBurstsRecurring",
         ),
         _ => return None,
     })
@@ -245,10 +284,10 @@ pub fn first_aid(cause: CauseKind) -> Option<(&'static str, &'static str)> {
 mod tests {
     use evictscope_telemetry::{Exemption, MemoryPart, MemoryParts};
 
-    use super::super::tests::{MIB, change_moments};
+    use super::super::tests::{MIB, change_burst, change_moments, not_reading};
     use super::super::{CauseKind, Explanation, explain};
-    use crate::Occasion;
     use crate::fixture::burst_record;
+    use crate::{Occasion, Record};
 
     const KEYS: u64 = 400_000;
     const OF_KEY: u64 = 700;
@@ -266,16 +305,22 @@ mod tests {
         /// The shares of what evicted keys held that scripts took, and that stays.
         scripts: f64,
         stays: f64,
+        /// Keys that take the places of others.
+        made: u64,
     }
 
     fn explained(lost: Lost) -> Explanation {
+        explain(&record(lost))
+    }
+
+    fn record(lost: Lost) -> Record {
         let mut record = burst_record();
         record.occasion = Occasion::Lost;
         record.burst = None;
         let others = 30 * MIB;
         change_moments(&mut record, |at, moment| {
             let evicted = moment.evicted_keys.unwrap_or_default();
-            let keys = KEYS - evicted - if at >= 1.0 { lost.removed } else { 0 };
+            let keys = KEYS - evicted + lost.made * evicted / 280_000 - if at >= 1.0 { lost.removed } else { 0 };
             let of_evicted = |share: f64| (share * (evicted * OF_KEY) as f64) as u64;
             let scripts = of_evicted(lost.scripts);
             let used = others + keys * OF_KEY + scripts + of_evicted(lost.stays);
@@ -297,7 +342,7 @@ mod tests {
             (parts.keys, parts.being_freed) = (Some(keys), Some(evicted * u64::from(besides > 0) + besides));
             moment.memory = Some(parts);
         });
-        explain(&record)
+        record
     }
 
     /// For each cause, the number that decides it, just below and just above.
@@ -320,6 +365,12 @@ mod tests {
                 stays(0.55),
                 "280k of 400k keys (70 %) were evicted, which had held some 187 MiB, and 103 MiB more",
             ),
+            (
+                CauseKind::MemoryStayed,
+                Lost { made: 141_000, ..stays(0.55) },
+                Lost { made: 139_000, ..stays(0.55) },
+                "(70 %) were evicted, which had held some 94.1 MiB, and 103 MiB more",
+            ),
         ] {
             let found = |lost| Vec::from_iter(explained(lost).causes.iter().map(|cause| cause.kind));
             assert!(!found(below).contains(&kind), "{kind}");
@@ -332,6 +383,43 @@ mod tests {
     }
 
     #[test]
+    fn clients_that_do_not_read_are_told_where_replies_can_point_to_values() {
+        for (product, version, silent, may_pin) in [
+            ("redis", "8.6.0", 1, true),
+            ("redis", "8.6.0", 0, false),
+            ("redis", "8.5.9", 1, false),
+            ("valkey", "9.0.0", 1, true),
+            ("valkey", "8.1.9", 1, false),
+        ] {
+            let mut record = record(Lost { stays: 0.55, ..Lost::default() });
+            (record.server.product, record.server.version) = (Some(product.to_owned()), Some(version.to_owned()));
+            record.peers = vec![not_reading(&record, silent)];
+            let explained = explain(&record);
+            assert_eq!(explained.why.contains("(1 connections did not read"), may_pin, "{explained:#?}");
+            assert_eq!(explained.help.contains("CLIENT KILL"), may_pin, "{explained:#?}");
+        }
+    }
+
+    #[test]
+    fn keys_of_a_replica_are_removed_by_its_primary() {
+        let mut record = record(Lost { removed: 60_000, ..Lost::default() });
+        change_moments(&mut record, |_, moment| moment.exempt = Some(Exemption::Replica));
+        let explained = explain(&record);
+        assert!(explained.why.contains("by its primary") && !explained.help.contains("ACL"), "{explained:#?}");
+    }
+
+    #[test]
+    fn a_loss_is_told_by_the_burst_that_had_most_of_it() {
+        for (keys, says) in [(140_000, "evictions went on for 7.0 s"), (139_999, "in 12.0 s, evicting calls took")] {
+            let mut record = record(Lost::default());
+            record.burst = burst_record().burst;
+            change_burst(&mut record, |burst| burst.evicted_keys = Some(keys));
+            let what = explain(&record).what;
+            assert!(what.to_lowercase().contains(says), "{what}");
+        }
+    }
+
+    #[test]
     fn a_server_that_was_promoted_or_loaded_its_data_was_above_its_limit_before() {
         for (exempt, says) in [
             (Exemption::Replica, "as a replica it ignored its limit, and then it was promoted"),
@@ -340,5 +428,8 @@ mod tests {
             let why = explained(Lost { over: 100 * MIB, exempt: Some(exempt), ..Lost::default() }).why;
             assert!(why.starts_with("Memory was 297 MiB of 197 MiB before") && why.contains(says), "{why}");
         }
+        let loaded = Lost { over: 100 * MIB, exempt: Some(Exemption::Loading), freed_besides: 9, ..Lost::default() };
+        let why = explained(loaded).why;
+        assert!(why.ends_with("values that were still to be freed.") && !why.contains("behind"), "{why}");
     }
 }

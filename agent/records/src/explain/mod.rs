@@ -114,7 +114,7 @@ causes! {
     /// After a promotion, or once the data was loaded.
     OverLimit: "more memory than maxmemory from the start",
     /// Keys went, and memory did not fall.
-    MemoryStayed: "memory that no key holds",
+    MemoryStayed: "memory that did not fall",
 }
 
 /// A cause, with its evidence.

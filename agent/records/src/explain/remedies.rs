@@ -28,6 +28,9 @@ const LAZYFREE: &str = "cargo xtask lab remedy --remedy lazyfree: a hash of 230 
 const OUTPUT_LIMIT: &str = "cargo xtask lab remedy --remedy output-limit: 654,083 keys evicted and a p99 of the latency of 83 ms without it, none and 2 ms with pubsub 1mb 256kb 5";
 const SPREAD: &str = "cargo xtask lab remedy --remedy spread: a p99 of the latency of 81 ms with 2 million keys that expired at once, 40 ms with the same over 20 s";
 const FEWER_REQUESTS: &str = "cargo xtask lab expire: with requests for 70 % of what the server can answer, 78,000 keys a second expired of 370,000 that were written; with 60 %, 210,000 of 310,000, and commands waited a twentieth as long";
+const ANY_KEY: &str = "redis-server 7.0.15 at its limit, 40,000 of 300,000 keys with a TTL, 60,000 more without written: 9,695 refused with volatile-ttl, none with allkeys-lru";
+const CLIENT_LIMIT: &str = "redis-server 7.0.15 with six clients that do not read what MONITOR sends: 196,224 of 300,000 keys evicted without a limit, 7,542 with 10mb; Valkey 9.1 with 40 that do not read replies: 5,134 of 4,800 and more written, none with 20mb";
+const UNPINNED: &str = "redis-server 8.10.2 at its limit with 40 clients that do not read replies of 44 kB each: of 4,800 keys 4,769 evicted, and 383 of 400 writes refused; none after CLIENT KILL; with maxmemory-clients 20mb still 4,741";
 /// A main thread that has work for this share of the time has none to spare, as in telemetry's `cycle/bursts.rs`.
 const FULL: f64 = 0.9;
 /// The effort that the lab tried first.
@@ -43,6 +46,9 @@ const OF_SUBSCRIBER: u64 = 1 << 20;
 const REPLICA: usize = 1;
 const PUBSUB: usize = 2;
 
+/// What to do, with sizes, the numbers that they rest on, and the run that showed it.
+type Shown = (String, String, &'static str);
+
 /// Returns the remedies for these causes that are known to work.
 pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Remedy> {
     let of = |cause: &Cause| match cause.kind {
@@ -52,6 +58,10 @@ pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Re
                 "Limit what slow subscribers may hold (client-output-buffer-limit pubsub{is}), and find them (CLIENT LIST TYPE pubsub)"
             );
             (!are_limited(window)).then(|| always(cause, &what, OUTPUT_LIMIT))
+        }
+        CauseKind::ClientBuffers if may_hold_any(window) => {
+            let what = "Limit what clients may hold together (maxmemory-clients): those that hold most are ended";
+            Some(always(cause, what, CLIENT_LIMIT))
         }
         CauseKind::ClientBuffers => against_client_buffers(window, account),
         CauseKind::ExpiryBehind => against_expiry(window, account),
@@ -67,9 +77,29 @@ pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Re
         CauseKind::ExpiredTogether => {
             Some(always(cause, "Spread the times to live: add a tenth or more of random time to each", SPREAD))
         }
+        CauseKind::Commands => {
+            let (what, run) = Commands::of(window).instead(&window.record.configuration)?;
+            run.map(|run| always(cause, what, run))
+        }
+        CauseKind::NothingToEvict => {
+            let policy = window.record.configuration.maxmemory_policy.as_deref()?;
+            let what = "Set maxmemory-policy to allkeys-lru if keys may be lost, or give more keys a TTL";
+            policy.starts_with("volatile-").then(|| always(cause, what, ANY_KEY))
+        }
+        CauseKind::MemoryStayed => loss::pinning(window).map(|_| {
+            always(
+                cause,
+                "End the clients that do not read their replies (CLIENT LIST: tot-mem; CLIENT KILL)",
+                UNPINNED,
+            )
+        }),
         other => loss::tried(other).map(|(what, run)| always(cause, what, run)),
     };
-    causes.iter().filter_map(of).collect()
+    let remedy = |cause: &Cause| {
+        let (what, evidence, run) = of(cause)?;
+        Some(Remedy { against: cause.kind, what, evidence: vec![evidence], proof: Proof::Lab(run) })
+    };
+    causes.iter().filter_map(remedy).collect()
 }
 
 /// Returns what would help, in words: what the lab showed, then what it did not.
@@ -88,7 +118,7 @@ pub fn sentence(causes: &[Cause], remedies: &[Remedy]) -> String {
 }
 
 /// Another thread frees what has more than 64 elements. A string is one piece, whatever its size.
-fn against_big_key(window: &Window<'_>, cause: &Cause) -> Remedy {
+fn against_big_key(window: &Window<'_>, cause: &Cause) -> Shown {
     let is_lazy = window.record.configuration.lazyfree_lazy_eviction;
     if is_lazy == Some(true) || SlowCalls::of(window).is_some_and(|slow| slow.are_strings) {
         let what = "Store big strings in pieces, or not at all: they are freed in the main thread, whatever lazyfree-lazy-eviction is";
@@ -99,7 +129,7 @@ fn against_big_key(window: &Window<'_>, cause: &Cause) -> Remedy {
     always(cause, &what, LAZYFREE)
 }
 
-fn against_choosing(window: &Window<'_>, cause: &Cause) -> Option<Remedy> {
+fn against_choosing(window: &Window<'_>, cause: &Cause) -> Option<Shown> {
     let configuration = &window.record.configuration;
     let (samples, databases) = (configuration.maxmemory_samples?, configuration.databases);
     if samples > SAMPLES {
@@ -126,6 +156,11 @@ fn output_limit(window: &Window<'_>, class: usize) -> String {
 fn are_limited(window: &Window<'_>) -> bool {
     let limits = window.record.configuration.client_output_buffer_limit;
     limits.is_some_and(|limits| (1..=OF_SUBSCRIBER).contains(&limits[PUBSUB][0]))
+}
+
+/// Returns whether clients that do not read may hold any amount, as far as there is a limit for that.
+fn may_hold_any(window: &Window<'_>) -> bool {
+    window.not_reading() > 0 && window.record.configuration.maxmemory_clients == Some(0)
 }
 
 /// Returns the advice to have evicting calls end sooner, if they may take longer than usual.
@@ -155,33 +190,27 @@ fn can_expire(window: &Window<'_>, missing: u64) -> bool {
     expiring_share(window).zip(needed).is_none_or(|(share, needed)| share >= needed)
 }
 
-fn against_client_buffers(window: &Window<'_>, account: &Account) -> Option<Remedy> {
+fn against_client_buffers(window: &Window<'_>, account: &Account) -> Option<Shown> {
     let missing = missing(window, account).filter(|missing| can_expire(window, *missing))?;
     let (grew, written) = (account.client_buffers?.bytes(), account.written?);
     let limit = window.limit()?;
     let below = limit.saturating_sub(missing);
     let rise = account.rise_before.filter(|rise| *rise > 0.0).map(bytes);
     let more = rise.map_or_else(String::new, |rise| format!(", and by more, as memory still grew by {rise} a second"));
-    Some(Remedy {
-        against: CauseKind::ClientBuffers,
-        what: format!(
-            "Shorten TTLs until used memory peaks below {} ({:.0} % of the limit): by {:.0} % at least{more}",
-            size(below),
-            (100.0 * below as f64 / limit as f64).floor(),
-            (100.0 * missing as f64 / limit as f64).ceil()
+    let (percent, by) = ((100.0 * below as f64 / limit as f64).floor(), (100.0 * missing as f64 / limit as f64).ceil());
+    let [below, missing, grew] = [below, missing, grew].map(size);
+    let written = account.written_text(written);
+    Some((
+        format!(
+            "Shorten TTLs until used memory peaks below {below} ({percent:.0} % of the limit): by {by:.0} % at least{more}"
         ),
-        evidence: vec![format!(
-            "{} were missing: client buffers grew by {}, and writes took {} meanwhile.",
-            size(missing),
-            size(grew),
-            account.written_text(written)
-        )],
-        proof: Proof::Lab(TTL),
-    })
+        format!("{missing} were missing: client buffers grew by {grew}, and writes took {written} meanwhile."),
+        TTL,
+    ))
 }
 
 /// What exceeds the backlog does not count, so a small one keeps replicas that are behind from filling the limit.
-fn against_replication(window: &Window<'_>, account: &Account) -> Option<Remedy> {
+fn against_replication(window: &Window<'_>, account: &Account) -> Option<Shown> {
     let replicas = account.replicas?;
     if window.record.configuration.repl_backlog_size.is_some_and(|bytes| bytes <= BACKLOG) {
         return None;
@@ -189,50 +218,35 @@ fn against_replication(window: &Window<'_>, account: &Account) -> Option<Remedy>
     let not_counted = account.not_counted.map_or(0, |growth| growth.bytes());
     let counted = replicas.bytes().saturating_sub(not_counted);
     // Otherwise they took nothing of the limit.
-    (counted > not_counted).then(|| Remedy {
-        against: CauseKind::ReplicationBuffers,
-        what: "Set repl-backlog-size to 1mb: any further backlog of replicas does not count against maxmemory \
-               (but a replica that was away for longer needs all data again)"
-            .to_owned(),
-        evidence: vec![format!(
-            "Replicas were behind by {}, of which {} did not count.",
-            size(replicas.to),
-            size(not_counted)
-        )],
-        proof: Proof::Lab(SMALL_BACKLOG),
+    (counted > not_counted).then(|| {
+        let what = "Set repl-backlog-size to 1mb: any further backlog of replicas does not count against maxmemory (but a replica that was away for longer needs all data again)";
+        let [all, not_counted] = [replicas.to, not_counted].map(size);
+        let evidence = format!("Replicas were behind by {all}, of which {not_counted} did not count.");
+        (what.to_owned(), evidence, SMALL_BACKLOG)
     })
 }
 
-fn against_table(window: &Window<'_>, account: &Account) -> Option<Remedy> {
+fn against_table(window: &Window<'_>, account: &Account) -> Option<Shown> {
     let (step, limit) = (account.table?.bytes, window.limit()?);
     let written = account.written?;
     let room = whole_mebibytes(step.saturating_add(written));
     let (more, to) = (size(room), size(limit.saturating_add(room)));
-    Some(Remedy {
-        against: CauseKind::ResizedTable,
-        what: format!("Raise maxmemory by {more} at least, to {to} or more; the next table will take twice the room"),
-        evidence: vec![format!(
-            "The table took {}, and writes {} while the server evicted.",
-            size(step),
-            account.written_text(written)
-        )],
-        proof: Proof::Lab(ROOM_FOR_TABLE),
-    })
+    let (step, written) = (size(step), account.written_text(written));
+    Some((
+        format!("Raise maxmemory by {more} at least, to {to} or more; the next table will take twice the room"),
+        format!("The table took {step}, and writes {written} while the server evicted."),
+        ROOM_FOR_TABLE,
+    ))
 }
 
 /// Returns a remedy that needs no sizes.
-fn always(cause: &Cause, what: &str, run: &'static str) -> Remedy {
-    Remedy {
-        against: cause.kind,
-        what: what.to_owned(),
-        evidence: vec![format!("{}.", cause.summary)],
-        proof: Proof::Lab(run),
-    }
+fn always(cause: &Cause, what: &str, run: &'static str) -> Shown {
+    (what.to_owned(), format!("{}.", cause.summary), run)
 }
 
 /// More effort makes no difference where cycles take little of the time that they may, or, in the lab, if commands
 /// alone nearly fill the main thread, more effort made no difference in the lab; fewer commands did.
-fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
+fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Shown> {
     let behind = account.expired.filter(|_| !expiry::takes_little(window))?;
     let running = behind.running?;
     // If it had to wait for a CPU, neither its commands nor the effort is the reason.
@@ -248,14 +262,10 @@ fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
         return None;
     };
     let (percent, expiring) = (100.0 * running.min(1.0), 100.0 * behind.expiring);
-    Some(Remedy {
-        against: CauseKind::ExpiryBehind,
-        what,
-        evidence: vec![format!(
-            "The main thread ran for {percent:.0} % of the time before, {expiring:.0} % of the time in expire cycles."
-        )],
-        proof: Proof::Lab(run),
-    })
+    let evidence = format!(
+        "The main thread ran for {percent:.0} % of the time before, {expiring:.0} % of the time in expire cycles."
+    );
+    Some((what, evidence, run))
 }
 
 fn whole_mebibytes(size: u64) -> u64 {
@@ -304,8 +314,11 @@ fn runbook_against(cause: CauseKind, window: &Window<'_>, account: &Account) -> 
             return are_limited(window).then(|| (what.to_owned(), "EvictscopeClientBuffersSwelling"));
         }
         CauseKind::ClientBuffers => {
-            let mut what = "Have fewer or smaller requests under way".to_owned();
-            if configuration.maxmemory_clients == Some(0) {
+            let mut what = match window.not_reading() {
+                0 => "Have fewer connections, or fewer or smaller requests under way".to_owned(),
+                silent => format!("End the clients that do not read ({silent} connections; CLIENT LIST: tot-mem)"),
+            };
+            if configuration.maxmemory_clients == Some(0) && !may_hold_any(window) {
                 what += ", and limit what clients may hold (maxmemory-clients)";
             }
             if let Some(missing) = missing(window, account).filter(|missing| !can_expire(window, *missing)) {
@@ -341,20 +354,33 @@ fn runbook_against(cause: CauseKind, window: &Window<'_>, account: &Account) -> 
         CauseKind::ExpiryBehind => {
             ("Spread the times to live: add a tenth or more of random time to each", "EvictscopeExpiryFallsBehind")
         }
-        CauseKind::LoweredLimit => ("Raise maxmemory again, and lower it in small steps", "EvictscopeStalled"),
+        CauseKind::LoweredLimit if account.lowered.is_some_and(|lowered| lowered.steps > 1) => {
+            ("Raise maxmemory again: what does not fit is evicted, however small the steps", "EvictscopeStalled")
+        }
+        CauseKind::LoweredLimit => {
+            ("Raise maxmemory again; in small steps, clients wait less, and the same keys go", "EvictscopeStalled")
+        }
         CauseKind::NothingToEvict => {
             let may_evict_any =
                 configuration.maxmemory_policy.as_deref().is_none_or(|policy| policy.starts_with("allkeys-"));
             let what = "Raise maxmemory if the host has the memory";
-            let or = if may_evict_any { "" } else { ", or set maxmemory-policy to allkeys-lru if keys may be lost" };
+            let may_evict_some =
+                configuration.maxmemory_policy.as_deref().is_some_and(|policy| policy.starts_with("volatile-"));
+            let or = if may_evict_any || may_evict_some {
+                ""
+            } else {
+                ", or set maxmemory-policy to allkeys-lru if keys may be lost"
+            };
             return Some((format!("{what}{or}"), "EvictscopeEvictionsFailing"));
         }
-        CauseKind::Commands => (
-            Commands::of(window).instead(configuration).unwrap_or(
+        CauseKind::Commands => match Commands::of(window).instead(configuration) {
+            Some((_, Some(_))) => return None,
+            Some((what, None)) => (what, "EvictscopeClientsWaiting"),
+            None => (
                 "Find the slow ones (SLOWLOG GET) and split them; if all are fast, there are too many for one server",
+                "EvictscopeClientsWaiting",
             ),
-            "EvictscopeClientsWaiting",
-        ),
+        },
         CauseKind::Quota => {
             let what = "Raise the CPU quota (Kubernetes: resources.limits.cpu; systemd: CPUQuota)";
             let or = match configuration.io_threads {
@@ -395,7 +421,7 @@ fn runbook_against(cause: CauseKind, window: &Window<'_>, account: &Account) -> 
         | CauseKind::Invalidating
         | CauseKind::ExpiredTogether
         | CauseKind::Data => return None,
-        other => return loss::first_aid(other).map(|(what, runbook)| (what.to_owned(), runbook)),
+        other => return loss::first_aid(other, window).map(|(what, runbook)| (what.to_owned(), runbook)),
     };
     Some((what.to_owned(), runbook))
 }

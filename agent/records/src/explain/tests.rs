@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use evictscope_model::answers::{PeerCounts, PeersSeen};
 use evictscope_telemetry::{Burst, CallResult, MemoryPart, MemoryParts, Moment};
 
 use super::{CauseKind, explain};
 use crate::fixture::burst_record;
-use crate::{Ending, Occasion, Record, read_record};
+use crate::text::size;
+use crate::{Ending, Occasion, Record, RecordedPeers, read_record};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -355,16 +357,78 @@ fn thin_evidence_is_inconclusive() {
 
 #[test]
 fn what_swells_all_the_time_is_no_cause() {
+    let swollen = |is_swollen: fn(f64) -> bool| {
+        let mut record = burst_record();
+        change_moments(&mut record, |at, moment| {
+            if at < 0.0
+                && is_swollen(at)
+                && let Some(buffers) = &mut moment.client_buffers
+            {
+                buffers.normal = 48 * MIB;
+            }
+        });
+        kinds(&record)
+    };
+    assert_eq!(swollen(|at| at % 5.0 > -1.0), []);
+    // For a fifth of the time: just before, or once before that.
+    assert_eq!(swollen(|at| at > -12.0), [CauseKind::ClientBuffers]);
+    assert_eq!(swollen(|at| at > -12.0 && at < -0.2), []);
+}
+
+/// Returns a look at which so many connections did not read.
+pub fn not_reading(record: &Record, silent: u64) -> RecordedPeers {
+    let all = PeerCounts { not_reading: silent, ..PeerCounts::default() };
+    RecordedPeers { unix_us: record.began_us, seen: PeersSeen { all, worst: Vec::new() } }
+}
+
+#[test]
+fn clients_that_do_not_read_and_shared_values_are_told_with_their_buffers() {
     let mut record = burst_record();
-    change_moments(&mut record, |at, moment| {
-        if at < 0.0
-            && at % 5.0 > -1.0
-            && let Some(buffers) = &mut moment.client_buffers
-        {
-            buffers.normal = 48 * MIB;
-        }
+    for (silent, says) in [(0, "Have fewer connections, or "), (1, "End the clients that do not read (1 connections; ")]
+    {
+        record.peers = vec![not_reading(&record, silent)];
+        assert!(explain(&record).help.contains(says), "{silent}");
+    }
+    for (used, is_told) in [(50 * MIB, false), (50 * MIB - 1, true)] {
+        change_moments(&mut record, |_, moment| moment.used_memory = moment.used_memory.map(|_| used));
+        let evidence = explain(&record).causes.into_iter().flat_map(|cause| cause.evidence).collect::<String>();
+        assert_eq!(evidence.contains("each reply that points to a value"), is_told, "{evidence}");
+    }
+}
+
+#[test]
+fn a_limit_that_is_lowered_in_steps_is_told_from_the_first_to_the_last() {
+    let mut record = real("lowered-limit");
+    let limits = Vec::from_iter(record.moments.iter().filter_map(|moment| moment.maxmemory));
+    let [from, to] = [limits.iter().max(), limits.iter().min()].map(|limit| limit.copied().unwrap_or_default());
+    let one = explain(&record);
+    assert!(one.why.contains(&format!("lowered from {} to {}", size(from), size(to))), "{one:#?}");
+    let first = record.moments.iter().find(|moment| moment.maxmemory == Some(to)).map(Moment::unix_us);
+    change_moments(&mut record, |_, moment| {
+        let is_first = Some(moment.unix_us()) == first;
+        moment.maxmemory = if is_first { Some(from.midpoint(to)) } else { moment.maxmemory };
     });
-    assert_eq!(kinds(&record), []);
+    let two = explain(&record);
+    assert!(two.why.contains(&format!("lowered in 2 steps from {} to {}", size(from), size(to))), "{two:#?}");
+    assert_eq!([one, two].map(|told| told.help.contains("in small steps, clients")), [true, false]);
+}
+
+/// Under a policy for keys with a TTL, the first of them are evicted, and then commands are refused.
+#[test]
+fn keys_with_a_ttl_are_all_gone_or_some_are_left() {
+    for (left, expected) in [(0, CauseKind::NothingToEvict), (1, CauseKind::ClientBuffers)] {
+        let mut record = burst_record();
+        (record.occasion, record.burst) = (Occasion::Refused, None);
+        record.configuration.maxmemory_policy = Some("volatile-ttl".to_owned());
+        change_moments(&mut record, |at, moment| {
+            moment.refused = Some(u64::from(at > 6.0));
+            let expiring = if at < 0.0 { 280_000 } else { left };
+            let mut parts = MemoryParts::default();
+            parts.expiring_keys = Some(expiring);
+            moment.memory = Some(parts);
+        });
+        assert_eq!(kinds(&record), [expected]);
+    }
 }
 
 #[test]

@@ -12,6 +12,8 @@ use crate::{Occasion, Record};
 const LEAST_CALM: Duration = Duration::from_secs(5);
 /// The server's count of client buffers lags behind: its cron visits each client about once a second.
 const LATE_US: u64 = 1_500_000;
+/// What a server was, or did, until so long ago may still be why it evicts, microseconds.
+pub const LATELY_US: u64 = 5_000_000;
 /// Stalls of less than this in all are no incident: a record is made from this on.
 const LEAST_STALL_US: u64 = 1_000_000;
 
@@ -92,8 +94,12 @@ impl<'a> Window<'a> {
         }
     }
 
+    /// Returns the burst; of a longer time, if most keys that were evicted in that went in it.
     pub fn burst(&self) -> Option<&'a Burst> {
-        self.record.burst.as_ref()
+        let burst = self.record.burst.as_ref()?;
+        let all = self.grown(|moment| moment.evicted_keys).unwrap_or(0);
+        let is_most = self.record.occasion == Occasion::Burst || burst.evicted_keys.is_none_or(|keys| keys >= all / 2);
+        is_most.then_some(burst)
     }
 
     /// Returns whether there is anything to explain: a burst that is not plain, a stall, calls that could evict
@@ -250,11 +256,26 @@ impl<'a> Window<'a> {
         calls.is_some_and(|calls| calls > 0) || self.evicted_keys().is_some_and(|keys| keys > 0)
     }
 
-    /// Returns whether calls were made to evict, and none could evict anything.
+    /// Returns whether calls were made to evict, and none could evict anything, or none any more: of the keys with a TTL,
+    /// which alone the policy allows, none was left.
     pub fn failed_to_evict(&self) -> bool {
         let has_slowest = self.slowest().next().is_some();
         let all_failed = self.slowest().all(|call| call.result == CallResult::Fail);
-        (has_slowest && all_failed || self.refused().is_some()) && self.evicted_keys() == Some(0)
+        let is_refused = self.refused().is_some();
+        let policy = self.record.configuration.maxmemory_policy.as_deref().unwrap_or_default();
+        let is_last = is_refused && policy.starts_with("volatile-") && self.expiring_keys().last() == Some(0);
+        (has_slowest && all_failed || is_refused) && self.evicted_keys() == Some(0) || is_last
+    }
+
+    /// Returns how many keys had a time to live, at each reading of it.
+    pub fn expiring_keys(&self) -> impl DoubleEndedIterator<Item = u64> {
+        self.calm.iter().chain(self.whole).filter_map(|moment| moment.memory?.expiring_keys)
+    }
+
+    /// Returns how many connections did not read what was sent to them, when that was worst.
+    pub fn not_reading(&self) -> u64 {
+        let looks = self.record.peers.iter().filter(|look| look.unix_us >= self.began_us.saturating_sub(LATELY_US));
+        looks.map(|look| look.seen.all.not_reading).max().unwrap_or(0)
     }
 
     /// Returns `maxmemory`, bytes, when it began; `None` if it is not known or there is no limit.

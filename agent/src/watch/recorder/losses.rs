@@ -17,8 +17,10 @@ const WITHIN: Duration = Duration::from_secs(60);
 const LEAST_KEYS: u64 = 1_000;
 /// Evictions are unusual if they are this many times as many as in as long a time before …
 const UNUSUAL: f64 = 3.0;
-/// … of which at least this much is known.
+/// … of which at least this much is known. An agent that is younger compares them with all that it knows, …
 const LEAST_KNOWN: Duration = Duration::from_secs(15);
+/// … which is this much.
+const LEAST_OF_YOUNG: Duration = Duration::from_secs(5);
 /// What was removed within this time was removed at once: keys are counted once a second.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
@@ -90,21 +92,27 @@ impl Losses {
         let is_much = |keys: u64| keys as f64 >= SHARE * most as f64;
         let fallen = most - now.keys;
         let [evicted, expired] = [now.evicted - first.evicted, now.expired - first.expired];
-        let (oldest, before) = *self.counts.front()?;
-        let known = at.saturating_sub(oldest).saturating_sub(WITHIN);
-        let usual = (first.evicted - before.evicted) as f64 / known.as_secs_f64() * WITHIN.as_secs_f64();
-        let is_unusual = known >= LEAST_KNOWN && evicted as f64 >= UNUSUAL * usual;
         let was_promoted = !now.is_replica && within().any(|(_, counts)| counts.is_replica);
         // When all but a twentieth of it was still to come.
         let since = |all: u64, counter: fn(&KeyCounts) -> u64, kind: Kind| {
             let is_to_come = |(_, then): &&(Duration, KeyCounts)| 20 * (counter(&now) - counter(then)) >= 19 * all;
-            within().rfind(is_to_come).map(|(then, _)| (*then, kind))
+            within().rfind(is_to_come).map(|(then, counts)| (*then, *counts, kind))
         };
-        if is_much(evicted) && (is_much(fallen) || is_unusual) {
-            return since(evicted, |counts| counts.evicted, |losses| &mut losses.evicted);
+        let (oldest, before) = *self.counts.front()?;
+        if is_much(evicted) {
+            let (began, counts, kind) = since(evicted, |counts| counts.evicted, |losses| &mut losses.evicted)?;
+            let is_young = at.saturating_sub(oldest) < WITHIN + LEAST_KNOWN;
+            let (from, counts, least) =
+                if is_young { (began, counts, LEAST_OF_YOUNG) } else { (within().next()?.0, first, LEAST_KNOWN) };
+            let (length, known) = (at.saturating_sub(from), from.saturating_sub(oldest));
+            let usual = (counts.evicted - before.evicted) as f64 / known.as_secs_f64() * length.as_secs_f64();
+            if is_much(fallen) || known >= least && evicted as f64 >= UNUSUAL * usual {
+                return Some((began, kind));
+            }
         }
         if is_much(expired) && was_promoted {
-            return since(expired, |counts| counts.expired, |losses| &mut losses.expired);
+            let since = since(expired, |counts| counts.expired, |losses| &mut losses.expired);
+            return since.map(|(then, _, kind)| (then, kind));
         }
         let removed = within().zip(within().skip(1)).find(|((then, before), (later, after))| {
             let counted = (after.evicted - before.evicted) + (after.expired - before.expired);
@@ -165,6 +173,16 @@ mod tests {
         assert_eq!(churn(1_000, 0), [0; 0]);
         assert_eq!(churn(100, KEYS / 5).len(), 1, "all at once others take their place");
         assert_eq!(churn(1_000, KEYS / 5), [0; 0]);
+        // Fresh keys are evicted when the agent has known it for some seconds.
+        let young = |known: u64| {
+            let mut losses = Losses::default();
+            let saw = |second: u64| {
+                let evicted = KEYS / 5 * u64::from(second >= known);
+                losses.saw(SECOND * second as u32, KeyCounts { keys: KEYS, evicted, ..KeyCounts::default() })
+            };
+            Vec::from_iter((0..known + 3).filter_map(saw)).first().copied()
+        };
+        assert_eq!([young(5), young(6)], [None, Some(Loss::Began(5 * SECOND))]);
         let flushed = |keys: u64, left: u64| {
             follow(|second| KeyCounts { keys: if second < 150 { keys } else { left }, ..KeyCounts::default() })
         };

@@ -17,8 +17,19 @@ const LEAST_KEYS: u64 = 10_000;
 /// What took this share of the time in which the main thread had no CPU is the reason.
 const MOST: f64 = 0.5;
 
-/// Finds the cause of most of the time for which clients were stalled.
-pub fn found(window: &Window<'_>) -> Option<Finding> {
+/// Finds the cause of most of the time for which clients were stalled, and commands that are slow with a CPU of their own,
+/// too.
+pub fn found(window: &Window<'_>) -> Vec<Finding> {
+    let Some(main) = most(window) else { return Vec::new() };
+    let is_of_cpu = matches!(main.1.kind, CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork);
+    let slow = is_of_cpu.then(|| Commands::of(window)).and_then(|commands| {
+        let summary = format!("Commands are slow whoever else wants the CPU: {}", commands.slow()?);
+        finding(CauseKind::Commands, f64::MAX, summary, vec![commands.shares()])
+    });
+    Vec::from_iter([main].into_iter().chain(slow))
+}
+
+fn most(window: &Window<'_>) -> Option<Finding> {
     let by = window.stalled_by();
     let all = by.iter().fold(0, |sum: u64, (_, us)| sum.saturating_add(*us));
     let (cause, stalled_us) = *by.first()?;

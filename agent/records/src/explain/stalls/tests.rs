@@ -94,6 +94,45 @@ fn commands_are_named_by_the_profile() {
     assert_eq!(named(&record).0, nameless, "of less than half of the time");
 }
 
+#[test]
+fn a_command_that_is_slow_with_a_cpu_of_its_own_is_named_beside_a_neighbour() {
+    let told = |change: &dyn Fn(&mut Record)| {
+        let mut record = stall(StallCause::Cpu, |at, moment| {
+            let stalled = at.clamp(0.0, 7.0);
+            moment.waiting = Some(Duration::from_secs_f64(0.4 * stalled));
+            moment.cpu = Some(Duration::from_secs_f64(0.6 * stalled));
+        });
+        change(&mut record);
+        (kinds(&record), explain(&record))
+    };
+    let [neighbour, both] = [vec![CauseKind::NoCpu], vec![CauseKind::NoCpu, CauseKind::Commands]];
+    // It has a CPU for six tenths of the time.
+    for (us, expected) in [(166_000, &neighbour), (167_000, &both)] {
+        let (found, explanation) = told(&|record| {
+            with_commands(record, &[], &[("hgetall", 1.0)]);
+            record.commands.iter_mut().flat_map(|span| &mut span.commands).for_each(|command| {
+                (command.calls, command.us) = (5, 5 * us);
+            });
+        });
+        assert_eq!(&found, expected);
+        let says = "HGETALL took 167 ms a call, and had a CPU for some 100 ms of that";
+        assert_eq!(explanation.why.contains(says), found == both, "{explanation:#?}");
+        assert_eq!(explanation.help.contains("in parts (HSCAN"), found == both, "{explanation:#?}");
+    }
+    // It has not ended: the profile has samples of it.
+    for (samples, ended, expected) in [(4, "ping", &neighbour), (5, "ping", &both), (5, "eval", &neighbour)] {
+        let (found, _) = told(&|record| {
+            with_commands(record, &[], &[(ended, 0.01)]);
+            if let Ok(profile) = &mut record.profile {
+                profile.functions[5] = "evalGenericCommand".to_owned();
+                profile.stacks.truncate(1);
+                profile.stacks[0].at_ms = (0..samples).map(|sample| 1_010 + 20 * sample).collect();
+            }
+        });
+        assert_eq!(&found, expected);
+    }
+}
+
 /// Adds seconds in which commands took these shares of the time, before the beginning and in the stall.
 fn with_commands(record: &mut Record, before: &[(&str, f64)], within: &[(&str, f64)]) {
     record.commands = (-60..7)
