@@ -56,9 +56,10 @@ func cost(made *dashboard.DashboardBuilder, y uint32) {
 		"bytes",
 		query("A", allAgents, "process_resident_memory_bytes{LABELS}", "{{instance}}")).
 		Thresholds(thresholds(green, step{256 << 20, orange})).
+		ThresholdsStyle(dashed()).
 		GridPos(at(0, y+7, halfWidth, 7)))
 	made.WithPanel(lines("Series of a server",
-		"Samples in a scrape, divided by the servers. At most 205; where there are few servers, those of the agent itself add to it.",
+		"Samples in a scrape, divided by the servers. At most 225; where there are few servers, those of the agent itself add to it.",
 		"short",
 		query("A", allAgents, "scrape_samples_scraped{LABELS} / on (AGENT) count by (AGENT) (evictscope_server_info{LABELS})", "{{instance}}")).
 		GridPos(at(halfWidth, y+7, 6, 7)))
@@ -67,6 +68,7 @@ func cost(made *dashboard.DashboardBuilder, y uint32) {
 		"s",
 		query("A", allAgents, "scrape_duration_seconds{LABELS}", "{{instance}}")).
 		Thresholds(thresholds(green, step{1, orange})).
+		ThresholdsStyle(dashed()).
 		GridPos(at(18, y+7, 6, 7)))
 }
 
@@ -161,11 +163,13 @@ func process() *dashboard.RowBuilder {
 			"percentunit",
 			query("A", allAgents, "process_open_fds{LABELS} / process_max_fds{LABELS}", "{{instance}}")).
 			Thresholds(thresholds(green, step{0.8, orange})).
+			ThresholdsStyle(dashed()).
 			Span(halfWidth)).
 		WithPanel(lines("Threads",
 			"Threads of each agent: one for each server, and more for a moment when probes are taken off. Threshold: 1,024, the limit of the unit.",
 			"none",
 			query("A", allAgents, "process_threads{LABELS}", "{{instance}}")).
 			Thresholds(thresholds(green, step{1024, orange})).
+			ThresholdsStyle(dashed()).
 			Span(halfWidth))
 }

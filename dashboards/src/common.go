@@ -44,20 +44,23 @@ func newDashboard(title, uid, description string) *dashboard.DashboardBuilder {
 		Timezone("browser").
 		Tooltip(dashboard.DashboardCursorSyncCrosshair).
 		Refresh("1m").
-		Link(dashboard.NewDashboardLinkBuilder("evictscope").
-			Type(dashboard.DashboardLinkTypeDashboards).
-			Icon("external link").
-			Tooltip("The other dashboards of evictscope").
-			Tags([]string{"evictscope"}).
-			KeepTime(true).
-			IncludeVars(true)).
 		WithVariable(dashboard.NewDatasourceVariableBuilder("datasource").
 			Label("Data source").
 			Type("prometheus"))
 	jobs := "label_values(evictscope_build_info, job)"
+	toCycle := "/d/" + cycleUID + "?${datasource:queryparam}&${job:queryparam}"
 	if cluster != "" {
+		toCycle += "&${" + cluster + ":queryparam}"
 		made.WithVariable(anyOf(labelVariable("cluster", "Cluster", "label_values(evictscope_build_info, "+cluster+")")))
 		jobs = `label_values(evictscope_build_info{` + cluster + `=~"$cluster"}, job)`
+	}
+	for _, link := range []*dashboard.DashboardLinkBuilder{
+		dashboard.NewDashboardLinkBuilder("Fleet").Url("/d/" + fleetUID).IncludeVars(true),
+		// It chooses one instance and has no use for several, nor for All.
+		dashboard.NewDashboardLinkBuilder("Eviction cycle").Url(toCycle),
+		dashboard.NewDashboardLinkBuilder("Agent").Url("/d/" + agentUID).IncludeVars(true),
+	} {
+		made.Link(link.Type(dashboard.DashboardLinkTypeLink).Icon("dashboard").KeepTime(true))
 	}
 	return made.WithVariable(anyOf(labelVariable("job", "Job", jobs)))
 }

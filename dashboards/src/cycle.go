@@ -16,7 +16,7 @@ func evictionCycle() *dashboard.DashboardBuilder {
 		Time("now-1h", "now").
 		WithVariable(instances()).
 		WithVariable(labelVariable("server", "Server",
-			"label_values(evictscope_server_info{"+allServers.matchers()+"}, server)")).
+			"label_values(evictscope_server_info{"+oneInstance.matchers()+"}, server)")).
 		Annotation(dashboard.NewAnnotationQueryBuilder().
 			Name("Bursts").
 			Datasource(dataSource()).
@@ -61,10 +61,12 @@ func numbersOfServer(made *dashboard.DashboardBuilder) {
 		GridPos(at(11, 0, 3, numbersHeight)).
 		Mappings(mapping(append(phases, impacts...))))
 	made.WithPanel(number("Memory of limit",
-		"Memory that counts against maxmemory (used memory less replication and AOF buffers), as a share of it. No threshold: a cache is at 100 %, and a store should not be.",
+		"Memory that counts against maxmemory (used memory less replication and AOF buffers), as a share of it. No threshold: a cache is at 100 %, and a store should not be. not applied: the server is a replica that ignores its limit.",
 		"percentunit", thresholds(blue),
-		query("A", oneServer, saturation+" or -1 * (evictscope_maxmemory_bytes{LABELS} == bool 0)", "memory")).
-		Mappings(mapping([]state{{"-1", "no limit", grey}})).
+		query("A", oneServer, saturation+`
+or (evictscope_maxmemory_bytes{LABELS} == 0) - 1
+or ignoring (role, applies) -2 * evictscope_server_role_info{LABELS,applies="no"}`, "memory")).
+		Mappings(mapping([]state{{"-1", "no limit", grey}, {"-2", "not applied", grey}})).
 		GridPos(at(14, 0, 2, numbersHeight)))
 	made.WithPanel(number("Bursts in the time range, by kind, and the last one",
 		"Finished bursts. self-amplifying: they stalled clients, evictions took the CPU time that the main thread lacked, more and more clients waited, and their buffers grew, which needs more evictions. stalling: their evictions stalled clients. plain: they stalled nobody. unknown: what would decide was not known. last: when the last burst began, or that it is under way.",

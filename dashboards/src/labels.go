@@ -36,8 +36,10 @@ func dashboardsFor(arguments []string) error {
 type selection int
 
 const (
-	// oneServer is the server that the variables name.
+	// oneServer is the server that the variables name, and oneInstance are all servers of its agent. Grafana puts the only
+	// value of a variable into a query as it is, so as a regular expression [::1]:9739 would not match itself.
 	oneServer selection = iota
+	oneInstance
 	// allServers are those of the chosen hosts.
 	allServers
 	// allAgents is for series that every target has: with the variables at All, those of other jobs would
@@ -47,13 +49,18 @@ const (
 
 // matchers returns the label matchers of a selection, as PromQL writes them between braces.
 func (of selection) matchers() string {
-	matchers := `job=~"$job",instance=~"$instance"`
+	matchers := `job=~"$job",`
+	if of == oneServer || of == oneInstance {
+		matchers += `instance="$instance"`
+	} else {
+		matchers += `instance=~"$instance"`
+	}
 	if cluster != "" {
 		matchers = cluster + `=~"$cluster",` + matchers
 	}
 	switch of {
 	case oneServer:
-		matchers += `,server=~"$server"`
+		matchers += `,server="$server"`
 	case allAgents:
 		matchers += "," + agents
 	}

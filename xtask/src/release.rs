@@ -29,6 +29,9 @@ pub struct Arguments {
     /// Turn *Unreleased* of CHANGELOG.md into the entry of this version, commit that, and tag the commit
     #[arg(long)]
     prepare: bool,
+    /// Sign the checksums with this secret key of gpg's
+    #[arg(long, value_name = "KEY", conflicts_with = "prepare")]
+    sign: Option<String>,
 }
 
 /// Prepares the tag, or makes the release into `target/release-VERSION`. Then says what is left to do.
@@ -36,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let changed = git(&["status", "--porcelain"])?;
     ensure!(changed.is_empty(), "the work tree is not clean: commit, remove or stash\n{changed}");
     let tag = format!("v{VERSION}");
-    if arguments.prepare { prepare(&tag) } else { make(&tag) }
+    if arguments.prepare { prepare(&tag) } else { make(&tag, arguments.sign.as_deref()) }
 }
 
 fn prepare(tag: &str) -> Result<()> {
@@ -55,7 +58,7 @@ fn prepare(tag: &str) -> Result<()> {
     Ok(())
 }
 
-fn make(tag: &str) -> Result<()> {
+fn make(tag: &str, key: Option<&str>) -> Result<()> {
     let changelog = fs::read_to_string(workspace::root().join("CHANGELOG.md")).context("cannot read CHANGELOG.md")?;
     let notes = notes(&changelog)?;
     ensure!(
@@ -80,6 +83,14 @@ fn make(tag: &str) -> Result<()> {
     fs::write(release.join("NOTES.md"), notes).context("cannot write the release notes")?;
     let sums = fs::read_to_string(release.join(SUMS)).context("a release without checksums")?;
     println!("{}:\n{}\n\nWhat is left:", release.display(), sums.trim_end());
+    let mut sign = Command::new("gpg");
+    sign.args(["--armor", "--detach-sign"]).args(key.iter().flat_map(|key| ["--local-user", *key]));
+    sign.arg(release.join(SUMS));
+    if key.is_some() {
+        process::succeed(&mut sign)?
+    } else {
+        println!("    {}", process::display(&sign))
+    }
     println!("    git push REPOSITORY HEAD {tag}\n    publish the files, with NOTES.md as the text");
     Ok(())
 }

@@ -94,7 +94,7 @@ pub fn run(installed: &Installed) -> Result<()> {
     thread::sleep(3 * PACE);
     let rules = of_rules(&prometheus, &server, start)?;
     let dashboards = installed.path("/usr/share/evictscope/dashboards");
-    let queries = of_dashboards(&prometheus, &dashboards, &server, start)?;
+    let queries = of_dashboards(&prometheus, &dashboards, &format!("127.0.0.1:{port}"), &server, start)?;
     ensure!(queries > 0, "no dashboard is installed");
     println!("{queries} queries of the dashboards and {rules} rules have data, and {FIRING:?} fired");
     Ok(())
@@ -105,13 +105,20 @@ pub fn run(installed: &Installed) -> Result<()> {
 const EVICT_AND_FLUSH: &str = r#"{ for key in {1..200}; do printf 'SET last:%d %0500d\r\n' $key 0; done
     printf 'FLUSHALL\r\n'; } | redis-cli -p "$1" --pipe"#;
 
-/// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970) on, and returns
+/// Runs every query of every dashboard in a folder for this server of this instance, from `start` (seconds since 1970) on, and returns
 /// how many there are. Fails if a query has no data, unless [`WITHOUT_DATA`] names it.
-fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start: f64) -> Result<usize> {
+fn of_dashboards(
+    prometheus: &Prometheus,
+    dashboards: &Path,
+    instance: &str,
+    server: &str,
+    start: f64,
+) -> Result<usize> {
     let known = WithoutData::known()?;
     let mut count = 0;
     let mut strange = Vec::new();
     let opened = Opened {
+        instance,
         server,
         namespace: ALL,
         pod: ALL,

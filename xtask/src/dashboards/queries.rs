@@ -37,7 +37,8 @@ const STEP: &str = "15s";
 pub const ALL: &str = ".*";
 
 pub struct Opened<'a> {
-    /// Its variable `server`. Those of jobs and instances are at All.
+    /// The variable `instance`: in a dashboard about one server the only one, else a regular expression. That of jobs is at All.
+    pub instance: &'a str,
     pub server: &'a str,
     /// Its variable `namespace`, a regular expression. At [`ALL`], servers that are in no pod are shown, too.
     pub namespace: &'a str,
@@ -107,7 +108,7 @@ fn filled_in(query: &str, opened: &Opened<'_>, step: Option<&str>) -> Result<Str
         ("__rate_interval", rate_interval),
         ("__interval", &seconds(opened.pace)),
         ("__range", &seconds(opened.range)),
-        ("instance", ".+"),
+        ("instance", opened.instance),
         ("namespace", opened.namespace),
         ("pod", opened.pod),
         ("server", opened.server),
@@ -145,6 +146,7 @@ pub fn check() -> Result<()> {
     for test in tests.iter_mut().filter_map(Value::as_object_mut) {
         let variables = test.remove("variables").unwrap_or_default();
         let opened = Opened {
+            instance: ".+",
             server: ".+",
             namespace: text(&variables["namespace"]),
             pod: text(&variables["pod"]),
@@ -198,6 +200,7 @@ mod tests {
                 {"name": "pod", "type": "query", "query": "query_result(f{pod=~\"$pod\"} and (g))"}]},
             "annotations": {"list": [{"name": "N", "target": {"expr": "d", "refId": "Anno"}}]}}"#;
         let opened = Opened {
+            instance: ".+",
             server: "6379",
             namespace: ALL,
             pod: ALL,

@@ -55,10 +55,8 @@ fn fill(root: &Path, files: &Path) -> Result<()> {
     let here = Path::new("/");
     // All that it needs to start, including what its libraries need.
     for library in podman::libraries_of(&files.join(PROGRAM))? {
-        let why =
-            || format!("cannot tell which Debian package {} is from: make the image on Debian", library.display());
         copy(here, library.strip_prefix(here)?, root)?;
-        copy(here, copyright(&package_of(&library).with_context(why)?), root)?;
+        copy(here, copyright(&package_of(&library)?), root)?;
     }
     Ok(())
 }
@@ -71,11 +69,12 @@ fn copy(from: &Path, name: impl AsRef<Path>, to: &Path) -> Result<()> {
 }
 
 /// Returns the Debian package of a file.
-fn package_of(file: &Path) -> Result<String> {
+pub fn package_of(file: &Path) -> Result<String> {
     // Debian is moving /lib to /usr/lib, where its list of files then names them.
     let moved = Path::new("/usr").join(file.strip_prefix("/")?);
     let search = |file: &Path| process::answer_of(Command::new("dpkg-query").arg("--search").arg(file));
-    let answer = search(file).or_else(|_| search(&moved))?;
+    let why = || format!("cannot tell which Debian package {} is from: make packages on Debian", file.display());
+    let answer = search(file).or_else(|_| search(&moved)).with_context(why)?;
     // As in `libc6:amd64: /lib64/ld-linux-x86-64.so.2`.
     let mut owners = answer.lines().filter(|line| !line.starts_with("diversion by"));
     let owner = owners.find_map(|line| line.split(':').next()).context("no package has it")?;

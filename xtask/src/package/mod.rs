@@ -8,6 +8,7 @@ mod chart;
 mod commit;
 mod format;
 mod image;
+mod materials;
 mod seccomp;
 mod sequence;
 
@@ -127,6 +128,9 @@ fn pack(commit: &Commit) -> Result<Packages> {
     // For hosts that have only the image.
     products.push(directory.join(SECCOMP));
     fs::copy(&filter, directory.join(SECCOMP)).with_context(|| format!("cannot copy {SECCOMP}"))?;
+    let materials = directory.join(format!("evictscope-{}.cdx.json", env!("CARGO_PKG_VERSION")));
+    materials::write(&materials, commit)?;
+    products.push(materials);
     let names = products.iter().filter_map(|product| product.file_name());
     let sums = process::answer_of(Command::new("sha256sum").current_dir(&directory).args(names))?;
     fs::write(directory.join(SUMS), &sums).with_context(|| format!("cannot write {SUMS}"))?;
@@ -141,6 +145,9 @@ fn make_deb(directory: &Path, generated: &Path, commit: &Commit) -> Result<PathB
     let here = workspace::root();
     let debian = generated.join("debian");
     process::answer_of(Command::new("cp").arg("--recursive").args([&here.join("packaging/debian"), &debian]))?;
+    let copyright = debian.join("copyright");
+    let own = fs::read_to_string(&copyright).context("cannot read the copyright")?;
+    fs::write(copyright, own + &materials::notices()?).context("cannot write the copyright")?;
     let agent = workspace::agent_binary()?;
     fs::copy(here.join("packaging/evictscope.service"), debian.join("evictscope.service"))
         .and_then(|_| fs::copy(agent, generated.join("evictscope")))

@@ -34,6 +34,7 @@ fn a_server_with_everything_has_225_series_at_most() -> prometheus::Result<()> {
     let series = text.lines().filter(|line| line.contains("server=\""));
     let count = series.count();
     assert!((170..=225).contains(&count), "{count} series");
+    assert!(include_str!("../../../../dashboards/agent.json").contains("At most 225;"));
     Ok(())
 }
 
