@@ -50,7 +50,7 @@ func generateRules(directory string) error {
 		return err
 	}
 	templates, err := template.New("").Delims("<<", ">>").Option("missingkey=error").
-		Funcs(template.FuncMap{"comment": comment, "podLabels": podLabels, "ofServer": ofServer, "stalledBy": stalledBy, "slept": slept}).
+		Funcs(template.FuncMap{"comment": comment, "podLabels": podLabels, "podLabelsOfEnded": podLabelsOfEnded, "ofServer": ofServer, "stalledBy": stalledBy, "slept": slept}).
 		ParseFS(ruleTemplates, "rules/*.yaml")
 	if err != nil {
 		return err
@@ -116,15 +116,22 @@ func slept() string {
 
 // podLabels returns the two labels of an alert that name its server's pod, as lines in YAML.
 func podLabels() string {
-	return "namespace: '" + podLabel("namespace", "pod_namespace") + "'\n" +
-		"          pod: '" + podLabel("pod", "pod_name") + "'"
+	return podLabelsOf(func(label string) string {
+		info := ofServer("evictscope_server_info{%s," + label + `!=""}`)
+		return "{{ with " + info + " | query }}{{ (first .).Labels." + label + " }}"
+	})
 }
 
-// podLabel returns the value of a label of an alert: the namespace or the name of the server's pod, else what
-// Prometheus says about the agent. An empty value is no label.
-func podLabel(label, ofServerInfo string) string {
-	info := ofServer("evictscope_server_info{%s," + ofServerInfo + `!=""}`)
-	return "{{ with " + info + " | query }}{{ (first .).Labels." + ofServerInfo + " }}{{ else }}{{ $labels." + label + " }}{{ end }}"
+// podLabelsOfEnded does it for a server that has ended, and its info with it: the alert's own series has these labels.
+func podLabelsOfEnded() string {
+	return podLabelsOf(func(label string) string { return "{{ with $labels." + label + " }}{{ . }}" })
+}
+
+// podLabelsOf takes what begins with the namespace or the name of the server's pod. Else the value is what Prometheus
+// says about the agent. An empty value is no label.
+func podLabelsOf(begin func(label string) string) string {
+	return "namespace: '" + begin("pod_namespace") + "{{ else }}{{ $labels.namespace }}{{ end }}'\n" +
+		"          pod: '" + begin("pod_name") + "{{ else }}{{ $labels.pod }}{{ end }}'"
 }
 
 // dashboardOf returns the address of a dashboard. Its variables are filled in from the labels of the alert, by

@@ -366,7 +366,7 @@ metrics! {
     SERVER_ENDED: gauge("evictscope_server_ended_timestamp_seconds", "seconds since 1970",
         "When a server ended, for an hour after: seconds since 1970. status is its exit status, or the signal that \
         ended it.")
-        .labels(&["server", "how", "status"]),
+        .labels(&["server", "how", "status", "container_name", "pod_namespace", "pod_name"]),
     RECORDS: gauge("evictscope_records", "records",
         "Records of bursts, of stalls and of what was asked for that are kept."),
     RECORDS_BYTES: gauge("evictscope_records_bytes", "bytes",
