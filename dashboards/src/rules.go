@@ -50,7 +50,7 @@ func generateRules(directory string) error {
 		return err
 	}
 	templates, err := template.New("").Delims("<<", ">>").Option("missingkey=error").
-		Funcs(template.FuncMap{"comment": comment, "podLabels": podLabels, "ofServer": ofServer, "stalledBy": stalledBy, "allCauses": allCauses, "recorded": recorded, "ofClass": ofClass}).
+		Funcs(template.FuncMap{"comment": comment, "podLabels": podLabels, "podLabelsOfEnded": podLabelsOfEnded, "ofServer": ofServer, "stalledBy": stalledBy, "allCauses": allCauses, "recorded": recorded, "ofClass": ofClass}).
 		ParseFS(ruleTemplates, "rules/*.yaml")
 	if err != nil {
 		return err
@@ -140,22 +140,24 @@ func ofClass(swollen string) string {
 	return "{{ with " + ofServer(swollen) + " | query }}{{ with " + mean + named + "{{ else }}{{ with " + peak + named + "{{ end }}"
 }
 
-// podLabels returns the two labels of an alert that name its server's pod, as lines in YAML; of a server that may be gone,
-// with the time since when it is looked for.
-func podLabels(since ...string) string {
-	return "namespace: '" + podLabel("namespace", "pod_namespace", since) + "'\n" +
-		"          pod: '" + podLabel("pod", "pod_name", since) + "'"
+// podLabels returns the two labels of an alert that name its server's pod, as lines in YAML.
+func podLabels() string {
+	return podLabelsOf(func(label string) string {
+		info := ofServer("evictscope_server_info{%s," + label + `!=""}`)
+		return "{{ with " + info + " | query }}{{ (first .).Labels." + label + " }}"
+	})
 }
 
-// podLabel returns the value of a label of an alert: the namespace or the name of the server's pod, else what
-// Prometheus says about the agent. An empty value is no label.
-func podLabel(label, ofServerInfo string, since []string) string {
-	query := "evictscope_server_info{%s," + ofServerInfo + `!=""}`
-	if len(since) > 0 {
-		query = "last_over_time(" + query + "[" + since[0] + "])"
-	}
-	info := ofServer(query)
-	return "{{ with " + info + " | query }}{{ (first .).Labels." + ofServerInfo + " }}{{ else }}{{ $labels." + label + " }}{{ end }}"
+// podLabelsOfEnded does it for a server that has ended, and its info with it: the alert's own series has these labels.
+func podLabelsOfEnded() string {
+	return podLabelsOf(func(label string) string { return "{{ with $labels." + label + " }}{{ . }}" })
+}
+
+// podLabelsOf takes what begins with the namespace or the name of the server's pod. Else the value is what Prometheus
+// says about the agent. An empty value is no label.
+func podLabelsOf(begin func(label string) string) string {
+	return "namespace: '" + begin("pod_namespace") + "{{ else }}{{ $labels.namespace }}{{ end }}'\n" +
+		"          pod: '" + begin("pod_name") + "{{ else }}{{ $labels.pod }}{{ end }}'"
 }
 
 // dashboardOf returns the address of a dashboard. Its variables are filled in from the labels of the alert, by

@@ -3,9 +3,11 @@
 //! What other programs store is not trusted: a name is taken only if it belongs to the container's id and is spelt like
 //! a container's name. If anything goes wrong, there is no name.
 
+use std::fs;
 use std::io::Read as _;
 use std::path::PathBuf;
 
+use crate::cgroups::Container;
 use crate::debug_file::root_of;
 use crate::regular::open_in;
 use crate::scanner::observed::ObservedProcess;
@@ -31,6 +33,10 @@ const FILES: [(&str, &str); 3] = [
     ("/var/lib/docker/containers", "config.v2.json"),
 ];
 
+/// The kubelet's links to the logs of containers, from the root directory. The chart mounts it: a security module may
+/// close the root directory of the host's first process to the agent.
+const LINKS: &str = "var/log/containers";
+
 /// What a container is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerName {
@@ -47,9 +53,10 @@ pub struct PodName {
 }
 
 impl ContainerName {
-    /// Finds the name of the container with this id, in which the process `pid` runs. Blocks.
-    pub fn of(pid: u32, id: &str) -> Option<Self> {
-        if let Some(name) = by_conmon(pid, id) { Self::given(&name) } else { by_files(id) }
+    /// Finds the name of the container in which the process `pid` runs. Blocks.
+    pub fn of(pid: u32, container: &Container) -> Option<Self> {
+        let id = container.id.as_deref()?;
+        if let Some(name) = by_conmon(pid, id) { Self::given(&name) } else { by_files(id).or_else(|| by_links(id)) }
     }
 
     /// Parses a name that a runtime gave. Docker's begin with a slash, and those of containers in Kubernetes also name
@@ -101,9 +108,27 @@ fn name_in<'a>(arguments: &'a [String], id: &str) -> Option<&'a str> {
     value("-n").filter(|_| value("-c") == Some(id))
 }
 
+fn roots() -> [PathBuf; 2] {
+    [root_of(INIT), PathBuf::from("/")]
+}
+
+/// Returns what the kubelet calls the container with this id.
+fn by_links(id: &str) -> Option<ContainerName> {
+    let links = roots().map(|root| fs::read_dir(root.join(LINKS)));
+    links.into_iter().flatten().flatten().flatten().find_map(|link| name_of_link(link.file_name().to_str()?, id))
+}
+
+/// Parses `POD_NAMESPACE_CONTAINER-ID.log`.
+fn name_of_link(link: &str, id: &str) -> Option<ContainerName> {
+    let (pod, rest) = link.split_once('_')?;
+    let (namespace, container) = rest.split_once('_')?;
+    let name = container.strip_suffix(".log")?.strip_suffix(id)?.strip_suffix('-')?;
+    ContainerName::spelt(name, Some((namespace, pod)))
+}
+
 /// Returns what containerd or Docker stores about the container with this id.
 fn by_files(id: &str) -> Option<ContainerName> {
-    [root_of(INIT), PathBuf::from("/")].iter().find_map(|root| {
+    roots().iter().find_map(|root| {
         FILES.iter().find_map(|(directory, file)| {
             let file = open_in(root, format!("{directory}/{id}/{file}").as_ref()).ok()?;
             let mut text = Vec::new();
@@ -127,7 +152,7 @@ fn name_at(text: &[u8]) -> Option<ContainerName> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ContainerName, MAX_NAME, name_at, name_in};
+    use super::{Container, ContainerName, MAX_NAME, name_at, name_in, name_of_link};
 
     const ID: &str = "3601745b3bd54d9780436faa5f0e4f72bb46231663bb99a6bb892764917832c2";
 
@@ -171,6 +196,17 @@ mod tests {
     }
 
     #[test]
+    fn the_kubelets_links_have_the_names() {
+        // Kubernetes 1.34.
+        let link = format!("cart-0_shop_redis-{ID}.log");
+        assert_eq!(words(name_of_link(&link, ID)).as_deref(), Some("redis shop cart-0"));
+        // Of another container, and cut to 255 bytes, as the kubelet does.
+        for other in [link.replace('3', "4"), link.replace("832c2", ""), format!("redis-{ID}.log"), String::new()] {
+            assert_eq!(name_of_link(&other, ID), None);
+        }
+    }
+
+    #[test]
     fn a_name_is_spelt_as_names_are() {
         for (given, name) in [
             ("/cache", "cache"),
@@ -189,6 +225,7 @@ mod tests {
 
     #[test]
     fn a_process_in_no_container_has_no_name() {
-        assert_eq!(ContainerName::of(std::process::id(), ID), None);
+        let container = Container { id: Some(ID.to_owned()), ..Container::default() };
+        assert_eq!(ContainerName::of(std::process::id(), &container), None);
     }
 }

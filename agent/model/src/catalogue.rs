@@ -371,7 +371,7 @@ metrics! {
     SERVER_ENDED: gauge("evictscope_server_ended_timestamp_seconds", "seconds since 1970",
         "When a server ended, for an hour after: seconds since 1970. status is its exit status, or the signal that \
         ended it.")
-        .labels(&["server", "how", "status"]),
+        .labels(&["server", "how", "status", "container_name", "pod_namespace", "pod_name"]),
     RECORD_CAUSE: gauge("evictscope_record_cause_timestamp_seconds", "seconds since 1970",
         "When what the last record was about ended that names this cause, for an hour after: seconds since 1970.")
         .labels(&["server", "cause"]),

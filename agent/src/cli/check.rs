@@ -224,8 +224,16 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner, tried: &Tried) {
 /// Tries what `run` does with one server.
 fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
     let pid = process.identity.pid;
-    let container = container(process).map(|name| format!(", container {name}")).unwrap_or_default();
-    let what = format!("server {} (pid {pid}{container})", process.name);
+    let named = ContainerName::of(pid, &process.container);
+    let mut of = format!("pid {pid}");
+    if let Some(name) = named.as_ref().map(|named| named.name.as_str()).or_else(|| process.container.short_id()) {
+        of += &format!(", container {name}");
+    }
+    let pod = named.and_then(|named| named.pod);
+    if let Some(pod) = &pod {
+        of += &format!(" of pod {}/{}", pod.namespace, pod.name);
+    }
+    let what = format!("server {} ({of})", process.name);
     // Taking a probe off would take out what was left there.
     let place = |prepared: &Prepared| match (&tried.kernel, breakpoints(pid, &prepared.server.exe)) {
         (Some((probes, _)), Ok(left)) if left.is_empty() => placed(probes, prepared),
@@ -269,15 +277,14 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
         )),
         Err(error) => lacks.push(format!("its code cannot be read: {error:#}")),
     }
+    if let (Some(uid), None) = (&process.container.pod_uid, pod) {
+        lacks.push(format!(
+            "its pod has the uid {uid}, and no name: neither /proc/1/root nor /var/log/containers shows one"
+        ));
+    }
     for lacking in lacks {
         checklist.note(&what, &lacking);
     }
-}
-
-/// Returns the name of a server's container, or the first digits of its id.
-fn container(server: &ServerProcess) -> Option<String> {
-    let name = ContainerName::of(server.identity.pid, server.container.id.as_deref()?);
-    name.map(|container| container.name).or_else(|| server.container.short_id().map(str::to_owned))
 }
 
 /// Has the usual probes in a server for a moment.

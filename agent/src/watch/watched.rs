@@ -79,7 +79,7 @@ impl Watched {
         state.timed = sources.probing.timed();
         let sees_evictions = state.timed.evictions;
         // Found here, not where the server is found, so that a slow disk holds up no other server.
-        let container_name = process.container.id.as_deref().and_then(|id| ContainerName::of(process.identity.pid, id));
+        let container_name = ContainerName::of(process.identity.pid, &process.container);
         let commands = sources.reader.commands();
         let log = commands.as_ref().map(|commands| commands.log.clone());
         let recorder = Recorder::new(label, subject, &sources.probing.plan, around, sees_evictions.then_some(log));

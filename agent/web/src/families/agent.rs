@@ -59,9 +59,7 @@ pub fn probes(server: &ExportedServer) -> Vec<Family<'_>> {
 
 fn info(server: &ExportedServer) -> Series<'static> {
     let (identity, container) = (&server.plan.identity, &server.container);
-    let named = server.container_name.as_ref();
-    let pod = named.and_then(|named| named.pod.as_ref());
-    // To Prometheus, an empty label is no label.
+    let [name, pod_namespace, pod_name] = names(server);
     let or_empty = |text: &'_ Option<String>| text.clone().unwrap_or_default();
     let labels = [
         ("pid", &*server.pid.to_string()),
@@ -71,13 +69,24 @@ fn info(server: &ExportedServer) -> Series<'static> {
         ("product", identity.product.unwrap_or_default()),
         ("version", &or_empty(&identity.version)),
         ("container_id", &or_empty(&container.id)),
-        ("container_name", named.map_or("", |named| &named.name)),
+        name,
         ("pod_uid", &or_empty(&container.pod_uid)),
-        ("pod_namespace", pod.map_or("", |pod| &pod.namespace)),
-        ("pod_name", pod.map_or("", |pod| &pod.name)),
+        pod_namespace,
+        pod_name,
         ("cgroup", &container.cgroup),
     ];
     Series::number(&labels, 1.0)
+}
+
+/// Returns the labels that name a server's container and pod. To Prometheus, an empty label is no label.
+fn names(server: &ExportedServer) -> [(&'static str, &str); 3] {
+    let named = server.container_name.as_ref();
+    let pod = named.and_then(|named| named.pod.as_ref());
+    [
+        ("container_name", named.map_or("", |named| &named.name)),
+        ("pod_namespace", pod.map_or("", |pod| &pod.namespace)),
+        ("pod_name", pod.map_or("", |pod| &pod.name)),
+    ]
 }
 
 fn hits(server: &ExportedServer) -> Vec<(String, f64)> {
@@ -142,9 +151,12 @@ pub fn servers_ended(
     let last = ended.iter().filter(|server| server.ended.is_some()).filter(|server| labels.insert(&server.label));
     let series = last.filter(|server| server.read.elapsed() < ENDED_SHOWN).filter_map(|server| {
         let (at, ending) = server.ended?;
-        let (server, at) = (&server.label, server.since_1970 + at);
-        let labels = [("how", ending.how()), ("server", server), ("status", &ending.status())];
-        Some(Series::number(&labels, at.as_secs_f64()))
+        // A server that dies at its start may never have been scraped, so this has names of its own.
+        let [name, pod_namespace, pod_name] = names(server);
+        let status = ending.status();
+        let labels =
+            [("how", ending.how()), ("server", &server.label), ("status", &status), name, pod_namespace, pod_name];
+        Some(Series::number(&labels, (server.since_1970 + at).as_secs_f64()))
     });
     [exported(&by(&catalogue::SERVERS_ENDED, counts)), exported(&Family::new(&catalogue::SERVER_ENDED, series))]
 }

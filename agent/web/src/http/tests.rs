@@ -111,7 +111,8 @@ async fn every_page_answers() -> anyhow::Result<()> {
     let oom = Ending::Oom { of_group: None };
     server.shared.withdraw(&ended, Some((Duration::from_secs(7), oom)));
     let metrics = get(server.address, "/metrics")?;
-    let said = "evictscope_server_ended_timestamp_seconds{how=\"oom\",server=\"6379\",status=\"SIGKILL\"} 1700000007";
+    let said = "evictscope_server_ended_timestamp_seconds{how=\"oom\",server=\"6379\",status=\"SIGKILL\",\
+                container_name=\"redis\",pod_namespace=\"shop\",pod_name=\"cart-0\"} 1700000007";
     assert_eq!(Vec::from_iter(metrics.lines().filter(|line| line.contains("server=\"6379\""))), [said]);
     assert!(metrics.contains("\nevictscope_servers_ended_total{how=\"oom\"} 1\n"));
     assert!(metrics.contains("\nevictscope_servers_ended_total{how=\"signal\"} 0\n"));
