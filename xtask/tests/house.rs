@@ -33,10 +33,11 @@ const OPENERS: &str = "File::open( OpenOptions::new( fs::read( fs::read_dir( fs:
 
 /// The files of the agent that do so, and what bounds it. Everything else is opened by the first of these, and read
 /// through the second.
-const BOUNDED: [(&str, &str); 18] = [
+const BOUNDED: [(&str, &str); 19] = [
     ("agent/host/src/regular.rs", "opens nothing but regular files, and reads them up to a size"),
     ("agent/src/keys/memory.rs", "takes the steps and the time of a walk from its limit"),
     ("agent/src/watch/commands.rs", "MAX_ENTRIES of MAX_ENTRY bytes of a plan"),
+    ("agent/host/src/container_name.rs", "MOST_LINKS names; files by the first"),
     ("agent/host/src/limits.rs", "control groups are the kernel's"),
     ("agent/host/src/executable.rs", "found with O_PATH; MAX_BYTES"),
     ("agent/host/src/debug_file.rs", "MAX_PACKAGES names, MAX_BYTES in all"),

@@ -36,6 +36,8 @@ const FILES: [(&str, &str); 3] = [
 /// The kubelet's links to the logs of containers, from the root directory. The chart mounts it: a security module may
 /// close the root directory of the host's first process to the agent.
 const LINKS: &str = "var/log/containers";
+/// The most links that are looked at: a node has some hundreds.
+const MOST_LINKS: usize = 10_000;
 
 /// What a container is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +117,8 @@ fn roots() -> [PathBuf; 2] {
 /// Returns what the kubelet calls the container with this id.
 fn by_links(id: &str) -> Option<ContainerName> {
     let links = roots().map(|root| fs::read_dir(root.join(LINKS)));
-    links.into_iter().flatten().flatten().flatten().find_map(|link| name_of_link(link.file_name().to_str()?, id))
+    let mut links = links.into_iter().flatten().flatten().flatten().take(MOST_LINKS);
+    links.find_map(|link| name_of_link(link.file_name().to_str()?, id))
 }
 
 /// Parses `POD_NAMESPACE_CONTAINER-ID.log`.
