@@ -105,8 +105,8 @@ pub fn run(installed: &Installed) -> Result<()> {
 const EVICT_AND_FLUSH: &str = r#"{ for key in {1..200}; do printf 'SET last:%d %0500d\r\n' $key 0; done
     printf 'FLUSHALL\r\n'; } | redis-cli -p "$1" --pipe"#;
 
-/// Runs every query of every dashboard in a folder for this server of this instance, from `start` (seconds since 1970) on, and returns
-/// how many there are. Fails if a query has no data, unless [`WITHOUT_DATA`] names it.
+/// Runs every query of every dashboard in a folder for this server of this instance, from `start` (seconds since 1970)
+/// on, and returns how many there are. Fails if a query has no data, unless [`WITHOUT_DATA`] names it.
 fn of_dashboards(
     prometheus: &Prometheus,
     dashboards: &Path,

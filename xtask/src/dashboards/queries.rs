@@ -37,7 +37,7 @@ const STEP: &str = "15s";
 pub const ALL: &str = ".*";
 
 pub struct Opened<'a> {
-    /// The variable `instance`: in a dashboard about one server the only one, else a regular expression. That of jobs is at All.
+    /// The variable `instance`: the only one where a dashboard is about one server, else a pattern. Jobs are at All.
     pub instance: &'a str,
     pub server: &'a str,
     /// Its variable `namespace`, a regular expression. At [`ALL`], servers that are in no pod are shown, too.
