@@ -37,7 +37,7 @@ impl Scrape {
         self.servers().contains(server)
     }
 
-    /// Returns the names of all servers that there are series about, other than how they ended and what their records say.
+    /// Returns the names of all servers that there are series about, but for how they ended and what records say.
     pub fn servers(&self) -> BTreeSet<&str> {
         let last = ["evictscope_server_ended_timestamp_seconds", "evictscope_record_cause_timestamp_seconds"];
         let live = self.samples.iter().filter(|sample| !last.contains(&&*sample.metric));

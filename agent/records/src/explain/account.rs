@@ -5,7 +5,7 @@
 
 use evictscope_telemetry::{ClientBuffers, MemoryPart, Moment};
 
-use super::CauseKind;
+use super::cause_kind::CauseKind;
 use super::expiry::{self, Behind};
 use super::growth::{Growth, bytes_of_parts, grown_parts, growth, growth_since_lowest, rise};
 use super::step::{self, MemoryStep};

@@ -66,8 +66,8 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// Finds them for the time in which commands stalled clients, or the lack of a CPU did. The counters have what ended
-    /// in that time; if that is less than half of it, the profile is asked, if it was taken for most of the time.
+    /// Finds them for the time in which commands stalled clients, or the lack of a CPU did. The counters have what
+    /// ended in that time; if that is less than half of it, the profile is asked, if it was taken for most of the time.
     pub fn of(window: &Window<'_>) -> Self {
         let is_of_commands = |stall: &StallTime| matches!(stall.by, StallCause::Commands | StallCause::Cpu);
         let times = Vec::from_iter(window.stall_times().filter(is_of_commands));

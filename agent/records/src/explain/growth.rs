@@ -2,7 +2,7 @@
 
 use evictscope_telemetry::{MemoryPart, MemoryParts, Moment};
 
-use super::CauseKind;
+use super::cause_kind::CauseKind;
 use super::window::Window;
 
 /// How it grew.

@@ -438,6 +438,7 @@ mod tests {
     use super::super::{Cause, CauseKind};
     use super::{first_aid, known};
     use crate::Configuration;
+    use crate::fixture::burst_record;
 
     /// What a directive may be, as records spell it: not known, not as it is advised, and as it is advised.
     const DIRECTIVES: [(&str, [&str; 3]); 10] = [
@@ -497,7 +498,15 @@ mod tests {
     fn nothing_is_advised_that_is_already_so_or_cannot_help() {
         let mut advised = BTreeSet::new();
         let of_its_own = each().into_iter().map(|(kind, record)| (record, vec![kind]));
-        for (mut record, kinds) in of_its_own.chain([(behind(0.58, 0.2), CauseKind::ALL.to_vec())]) {
+        let mut of_subscribers = burst_record();
+        change_moments(&mut of_subscribers, |_, moment| {
+            moment
+                .client_buffers
+                .iter_mut()
+                .for_each(|buffers| std::mem::swap(&mut buffers.normal, &mut buffers.pubsub));
+        });
+        let of_all = [behind(0.58, 0.2), of_subscribers].map(|record| (record, CauseKind::ALL.to_vec()));
+        for (mut record, kinds) in of_its_own.chain(of_all) {
             for expiring in [None, Some(0), Some(1_000)] {
                 let mut memory = MemoryParts::default();
                 (memory.keys, memory.expiring_keys) = (Some(1_000), expiring);

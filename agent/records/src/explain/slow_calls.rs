@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use evictscope_telemetry::{MemoryParts, Moment, SlowCall, microseconds};
 
-use super::CauseKind;
+use super::cause_kind::CauseKind;
 use super::window::Window;
 use crate::profile::Activity;
 use crate::text::{count, seconds};
@@ -119,8 +119,7 @@ impl SlowCalls {
     /// Returns whether the longest slept, by the times of the main thread around it.
     fn slept(&self, before: &Moment, after: &Moment) -> Option<(CauseKind, String)> {
         let ran = after.cpu?.checked_sub(before.cpu?)?;
-        let waited = after.waiting.zip(before.waiting).map(|(after, before)| after.saturating_sub(before));
-        let awake = ran.saturating_add(waited.unwrap_or_default());
+        let awake = ran.saturating_add(after.waiting?.saturating_sub(before.waiting?));
         let took = self.longest.as_secs_f64();
         (awake.as_secs_f64() < LEAST_AWAKE * took).then(|| {
             let awake = seconds(awake.as_secs_f64());

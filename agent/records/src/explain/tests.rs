@@ -403,10 +403,10 @@ fn a_limit_that_is_lowered_in_steps_is_told_from_the_first_to_the_last() {
     let [from, to] = [limits.iter().max(), limits.iter().min()].map(|limit| limit.copied().unwrap_or_default());
     let one = explain(&record);
     assert!(one.why.contains(&format!("lowered from {} to {}", size(from), size(to))), "{one:#?}");
-    let first = record.moments.iter().find(|moment| moment.maxmemory == Some(to)).map(Moment::unix_us);
+    let last = record.moments.iter().rfind(|moment| moment.maxmemory == Some(from)).map(Moment::unix_us);
     change_moments(&mut record, |_, moment| {
-        let is_first = Some(moment.unix_us()) == first;
-        moment.maxmemory = if is_first { Some(from.midpoint(to)) } else { moment.maxmemory };
+        let is_last = Some(moment.unix_us()) == last;
+        moment.maxmemory = if is_last { Some(from.midpoint(to)) } else { moment.maxmemory };
     });
     let two = explain(&record);
     assert!(two.why.contains(&format!("lowered in 2 steps from {} to {}", size(from), size(to))), "{two:#?}");

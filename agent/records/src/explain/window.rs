@@ -256,8 +256,8 @@ impl<'a> Window<'a> {
         calls.is_some_and(|calls| calls > 0) || self.evicted_keys().is_some_and(|keys| keys > 0)
     }
 
-    /// Returns whether calls were made to evict, and none could evict anything, or none any more: of the keys with a TTL,
-    /// which alone the policy allows, none was left.
+    /// Returns whether calls were made to evict, and none could evict anything, or none any more: of the keys with a
+    /// TTL, which alone the policy allows, none was left.
     pub fn failed_to_evict(&self) -> bool {
         let has_slowest = self.slowest().next().is_some();
         let all_failed = self.slowest().all(|call| call.result == CallResult::Fail);

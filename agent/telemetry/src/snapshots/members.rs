@@ -12,8 +12,8 @@ pub struct MemberValues {
     output_limits: Option<OutputLimits>,
 }
 
-/// What a client may hold of its replies, `client-output-buffer-limit`: of normal clients, replicas and subscribers each
-/// the most, and the most for so many seconds; bytes, 0 if there is no limit.
+/// What a client may hold of its replies, `client-output-buffer-limit`: of normal clients, replicas and subscribers
+/// each the most, and the most for so many seconds; bytes, 0 if there is no limit.
 pub type OutputLimits = [[u64; 3]; 3];
 
 impl Default for MemberValues {

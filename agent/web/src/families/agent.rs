@@ -1,7 +1,8 @@
 //! The families about what is watched and how, what was not found, and what watching costs.
 //!
 //! Second observers, all watched: of hits, the breakpoints in the server's own memory and its counter of evicted keys
-//! (`not_run`, `unhit`); of the plan, the invariants of each call. Of a record's causes, the record. Of the cost, only `cargo xtask bench`.
+//! (`not_run`, `unhit`); of the plan, the invariants of each call. Of a record's causes, the record. Of the cost, only
+//! `cargo xtask bench`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
