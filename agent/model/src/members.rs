@@ -58,7 +58,8 @@ members! {
     MaxmemoryClients: directive("maxmemory_clients", "maxmemory-clients").in_some(),
     TrackingTableMaxKeys: directive("tracking_table_max_keys", "tracking-table-max-keys"),
     Dbnum: directive("dbnum", "databases").int(),
-    // Redis 6.2 and later, and all Valkeys, have it right behind `proc_title_template`. Its own directive does not say where.
+    // Redis 6.2 and later, and all Valkeys, have it right behind `proc_title_template`. Its own directive does not say
+    // where.
     ClientObufLimits: directive("client_obuf_limits", "proc-title-template").behind(8).content(Content::Nine).in_some(),
 
     // What decides whether the limit applies, and how much of the memory counts: `freeMemoryGetNotCountedMemory()`.

@@ -403,11 +403,9 @@ fn a_limit_that_is_lowered_in_steps_is_told_from_the_first_to_the_last() {
     let [from, to] = [limits.iter().max(), limits.iter().min()].map(|limit| limit.copied().unwrap_or_default());
     let one = explain(&record);
     assert!(one.why.contains(&format!("lowered from {} to {}", size(from), size(to))), "{one:#?}");
-    let last = record.moments.iter().rfind(|moment| moment.maxmemory == Some(from)).map(Moment::unix_us);
-    change_moments(&mut record, |_, moment| {
-        let is_last = Some(moment.unix_us()) == last;
-        moment.maxmemory = if is_last { Some(from.midpoint(to)) } else { moment.maxmemory };
-    });
+    let is_lowered = |[before, after]: &[Moment; 2]| [before.maxmemory, after.maxmemory] == [Some(from), Some(to)];
+    let last = record.moments.array_windows().position(is_lowered).unwrap_or_default();
+    record.moments[last].maxmemory = Some(from.midpoint(to));
     let two = explain(&record);
     assert!(two.why.contains(&format!("lowered in 2 steps from {} to {}", size(from), size(to))), "{two:#?}");
     assert_eq!([one, two].map(|told| told.help.contains("in small steps, clients")), [true, false]);

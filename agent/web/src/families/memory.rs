@@ -2,8 +2,8 @@
 //!
 //! Second observers: `used_memory`, `maxmemory`, `used_memory_*`, `mem_*` and `mem_not_counted_for_evict` of `INFO`,
 //! `mem_reported` and `overhead` at each evicting call, `role` of `INFO`, and for the forecast what then happens.
-//! `mem_reported` is watched (`BrokenInvariant::Allocator`); tests compare the others. Of lost keys it is `DBSIZE`. That of the
-//! candidate is `OBJECT IDLETIME` or `PTTL` of its key, in a test alone.
+//! `mem_reported` is watched (`BrokenInvariant::Allocator`); tests compare the others. Of lost keys it is `DBSIZE`.
+//! That of the candidate is `OBJECT IDLETIME` or `PTTL` of its key, in a test alone.
 
 use std::time::Duration;
 

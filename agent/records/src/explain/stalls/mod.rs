@@ -17,8 +17,8 @@ const LEAST_KEYS: u64 = 10_000;
 /// What took this share of the time in which the main thread had no CPU is the reason.
 const MOST: f64 = 0.5;
 
-/// Finds the cause of most of the time for which clients were stalled, and commands that are slow with a CPU of their own,
-/// too.
+/// Finds the cause of most of the time for which clients were stalled, and commands that are slow with a CPU of their
+/// own, too.
 pub fn found(window: &Window<'_>) -> Vec<Finding> {
     let Some(main) = most(window) else { return Vec::new() };
     let is_of_cpu = matches!(main.1.kind, CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork);
