@@ -66,8 +66,12 @@ fn removed(window: &Window<'_>) -> Option<(String, Option<String>)> {
     let spans = window.record.commands.iter().filter(|span| within.contains(&span.from_us));
     let flush = spans.rev().find_map(|span| {
         let by = span.commands.iter().find(|command| command.calls > 0 && is_flush(&command.name))?;
-        let mut before = window.record.moments.iter().rev().filter(|moment| moment.unix_us() <= span.from_us);
-        let keys = before.find_map(|moment| moment.memory?.keys).filter(|keys| *keys > 0)?;
+        let until = |us: u64| {
+            let moments = window.record.moments.iter().take_while(move |moment| moment.unix_us() <= us);
+            moments.filter_map(|moment| moment.memory?.keys)
+        };
+        // The agent may be younger than the span.
+        let keys = until(span.from_us).last().or_else(|| until(span.to_us).max()).filter(|keys| *keys > 0)?;
         Some((named(keys), Some(by.name.to_uppercase())))
     });
     let at_once = |[(before, then), (after, now)]: &[(&Moment, MemoryParts); 2]| {

@@ -28,8 +28,6 @@ mod step;
 mod tests;
 mod window;
 
-use std::fmt;
-
 use self::account::Account;
 pub use self::cause_kind::CauseKind;
 use self::slow_calls::SlowCalls;
