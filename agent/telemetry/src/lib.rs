@@ -64,7 +64,7 @@ pub use state::latencies::{Latencies, LatencySecond};
 pub use state::main_thread::MainThreadTime;
 pub use state::slow_calls::{CallResult, LongestCalls, SlowCall, SlowCalls};
 pub use state::{ServerState, TimedCalls};
-pub use timeline::{BIN_NS, TimeBin, Timeline, last_calm};
+pub use timeline::{BIN_NS, RECORDED_BEFORE, TimeBin, Timeline, last_calm};
 pub use totals::{HistogramTotals, HistogramView};
 
 /// A time in whole nanoseconds, 584 years at most.

@@ -20,7 +20,7 @@ const BUILT: [(&str, &str); 2] =
 
 /// A crate, as `cargo metadata` describes it.
 #[derive(Deserialize)]
-struct Crate {
+pub struct Crate {
     name: String,
     version: String,
     license: Option<String>,
@@ -37,7 +37,7 @@ impl Crate {
 }
 
 /// Returns the crates of others that are compiled into the agent or into its BPF programs.
-fn crates() -> Result<Vec<Crate>> {
+pub fn crates() -> Result<Vec<Crate>> {
     #[derive(Deserialize)]
     struct Metadata {
         packages: Vec<Crate>,
@@ -60,9 +60,9 @@ fn crates() -> Result<Vec<Crate>> {
 }
 
 /// Writes the bill of materials.
-pub fn write(to: &Path, commit: &Commit) -> Result<()> {
+pub fn write(to: &Path, commit: &Commit, crates: &[Crate]) -> Result<()> {
     let mut components = BTreeMap::new();
-    for found in crates()? {
+    for found in crates {
         let url = format!("pkg:cargo/{}@{}", found.name, found.version);
         let mut component = component(&found.name, &found.version, &url);
         component["licenses"] = json!([{ "expression": found.licence() }]);
@@ -91,9 +91,9 @@ fn component(name: &str, version: &str, url: &str) -> Value {
 
 /// Returns the licences of the crates, as paragraphs of a Debian copyright file. Where a crate offers Apache's or
 /// another, it has the other.
-pub fn notices() -> Result<String> {
+pub fn notices(crates: &[Crate]) -> Result<String> {
     let mut texts = BTreeMap::<_, Vec<_>>::new();
-    for found in crates()? {
+    for found in crates {
         let directory = found.manifest_path.parent().context("a crate without a directory")?;
         for entry in fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))? {
             let path = entry?.path();
@@ -125,7 +125,7 @@ mod tests {
         let crates = crates()?;
         let has = |name: &str| crates.iter().any(|found| found.name == name);
         assert!(has("aya-ebpf") && has("inferno") && !has("evictscope") && !has("proptest"));
-        assert!(notices()?.contains("License: CDDL-1.0\n"));
+        assert!(notices(&crates)?.contains("License: CDDL-1.0\n"));
         Ok(())
     }
 }

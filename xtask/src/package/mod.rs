@@ -21,6 +21,7 @@ use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{debian, process, workspace};
 
 use self::commit::{Commit, tar};
+use self::materials::Crate;
 use self::sequence::Packages;
 use crate::setup;
 
@@ -110,7 +111,8 @@ fn pack(commit: &Commit) -> Result<Packages> {
     let filter = generated.join(SECCOMP);
     seccomp::write(&filter)?;
 
-    let deb = make_deb(&directory, &generated, commit)?;
+    let crates = materials::crates()?;
+    let deb = make_deb(&directory, &generated, commit, &crates)?;
     let stem = format!("evictscope-{}-x86_64", env!("CARGO_PKG_VERSION"));
     let files = generated.join(format!("{stem}-linux"));
     process::succeed(Command::new("dpkg-deb").arg("--extract").args([&deb, &files]))?;
@@ -129,7 +131,7 @@ fn pack(commit: &Commit) -> Result<Packages> {
     products.push(directory.join(SECCOMP));
     fs::copy(&filter, directory.join(SECCOMP)).with_context(|| format!("cannot copy {SECCOMP}"))?;
     let materials = directory.join(format!("evictscope-{}.cdx.json", env!("CARGO_PKG_VERSION")));
-    materials::write(&materials, commit)?;
+    materials::write(&materials, commit, &crates)?;
     products.push(materials);
     let names = products.iter().filter_map(|product| product.file_name());
     let sums = process::answer_of(Command::new("sha256sum").current_dir(&directory).args(names))?;
@@ -141,13 +143,13 @@ fn pack(commit: &Commit) -> Result<Packages> {
 
 /// Makes the .deb in `directory`, from what is in `generated` below it: debhelper packs into the directory above its
 /// own.
-fn make_deb(directory: &Path, generated: &Path, commit: &Commit) -> Result<PathBuf> {
+fn make_deb(directory: &Path, generated: &Path, commit: &Commit, crates: &[Crate]) -> Result<PathBuf> {
     let here = workspace::root();
     let debian = generated.join("debian");
     process::answer_of(Command::new("cp").arg("--recursive").args([&here.join("packaging/debian"), &debian]))?;
     let copyright = debian.join("copyright");
     let own = fs::read_to_string(&copyright).context("cannot read the copyright")?;
-    fs::write(copyright, own + &materials::notices()?).context("cannot write the copyright")?;
+    fs::write(copyright, own + &materials::notices(crates)?).context("cannot write the copyright")?;
     let agent = workspace::agent_binary()?;
     fs::copy(here.join("packaging/evictscope.service"), debian.join("evictscope.service"))
         .and_then(|_| fs::copy(agent, generated.join("evictscope")))

@@ -56,12 +56,15 @@ pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
     Ok(releases.collect())
 }
 
-/// Returns the part of the configuration table whose members were measured in some release: the others say nothing of a
-/// layout.
+/// Returns whether a member was measured in some release: one that was not says nothing of a layout.
+fn is_measured(layouts: &BTreeMap<String, Layout>, member: Member) -> bool {
+    layouts.values().any(|layout| layout.offset(member).is_some())
+}
+
+/// Returns the part of the configuration table whose members were measured in some release.
 pub fn measured(config: &ConfigTable) -> Result<ConfigTable, MemberError> {
     let layouts = layouts()?;
-    let is_measured = |member: Member| layouts.values().any(|layout| layout.offset(member).is_some());
-    Ok(config.iter().filter(|(member, _)| is_measured(**member)).map(|(member, at)| (*member, *at)).collect())
+    Ok(config.iter().filter(|(member, _)| is_measured(&layouts, **member)).map(|(member, at)| (*member, *at)).collect())
 }
 
 /// Returns the only known layout that agrees with all that is known about `server`, or one of several that do and have
@@ -81,9 +84,7 @@ pub fn known_layout(
     let mut matching: Vec<KnownLayout> = Vec::new();
     let mut contradicted = Vec::new();
     let layouts = layouts()?;
-    // A member that was measured in no release contradicts none.
-    let is_measured = |member: &Member| layouts.values().any(|layout| layout.offset(*member).is_some());
-    let measured: Vec<_> = Member::counted().filter(is_measured).collect();
+    let measured: Vec<_> = Member::counted().filter(|member| is_measured(&layouts, *member)).collect();
     for (release, layout) in layouts {
         let is_like_table = config.keys().all(|member| agrees(config, *member, layout.offset(*member)));
         if !is_like_table || (size != 0 && size != layout.sizeof) {
@@ -149,15 +150,14 @@ fn series<'a>(product: &str, release: &'a str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Member, layouts};
+    use super::{Member, is_measured, layouts};
 
     #[test]
     fn the_table_can_be_read_and_every_member_lies_in_the_structure() {
         let layouts = layouts().unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(layouts.len(), 78);
-        let is_measured = |member: &Member| layouts.values().any(|layout| layout.offset(*member).is_some());
         for (release, layout) in &layouts {
-            for member in Member::of_server().filter(is_measured) {
+            for member in Member::of_server().filter(|member| is_measured(&layouts, *member)) {
                 let Some(offset) = layout.offset(member) else {
                     assert!(member.line().is_in_some, "{release} lacks {member}");
                     continue;

@@ -90,12 +90,13 @@ fn removed(window: &Window<'_>) -> Option<(String, Option<String>)> {
 
 /// Finds what made room for nothing, and so cost the keys.
 pub fn found(window: &Window<'_>) -> Vec<Finding> {
-    let all = [flushed(window), expired(window), lazy_freeing(window), over_limit(window)];
-    all.into_iter().flatten().collect()
+    let removed = removed(window);
+    let lazy_freeing = lazy_freeing(window, removed.is_some());
+    let flushed = removed.and_then(|(keys, by)| flushed(window, &keys, by));
+    [flushed, expired(window), lazy_freeing, over_limit(window)].into_iter().flatten().collect()
 }
 
-fn flushed(window: &Window<'_>) -> Option<Finding> {
-    let (keys, by) = removed(window)?;
+fn flushed(window: &Window<'_>, keys: &str, by: Option<String>) -> Option<Finding> {
     let summary = match by {
         Some(command) => format!("{command} removed {keys}"),
         None if is_replica(window) => {
@@ -128,11 +129,11 @@ fn expired(window: &Window<'_>) -> Option<Finding> {
 
 /// Values that are freed lazily count until they are gone. Those that evictions have handed over are no more than the
 /// keys that were evicted; what is more was there before.
-fn lazy_freeing(window: &Window<'_>) -> Option<Finding> {
+fn lazy_freeing(window: &Window<'_>, are_removed: bool) -> Option<Finding> {
     let evicted_before = counted(window).next()?.0.evicted_keys?;
     let others = counted(window).filter_map(|(moment, parts)| {
         let evicted = moment.evicted_keys?.saturating_sub(evicted_before);
-        parts.being_freed.filter(|values| *values > evicted || *values > 0 && removed(window).is_some())
+        parts.being_freed.filter(|values| *values > evicted || *values > 0 && are_removed)
     });
     // What a load has replaced is why memory was over its limit.
     let is_loaded = exempt_lately(window) == Some(Exemption::Loading);

@@ -167,7 +167,7 @@ impl Timeline {
     pub fn calm_before(&self, began: Duration) -> Duration {
         let earlier = self.moments.between(Duration::ZERO, began, Duration::ZERO);
         let calm = last_calm(&earlier).and_then(|calm| Some(calm.last()?.at)).unwrap_or(began);
-        calm.min(began).saturating_sub(BEFORE)
+        calm.min(began).saturating_sub(RECORDED_BEFORE)
     }
 
     /// Returns when clients were stalled, the earliest first, dated likewise.
@@ -186,8 +186,8 @@ impl Timeline {
     }
 }
 
-/// How much of the time before it a record has.
-const BEFORE: Duration = Duration::from_secs(60);
+/// How much of the time before what it is about a record has.
+pub const RECORDED_BEFORE: Duration = Duration::from_secs(60);
 /// A shorter calm says too little about what is usual.
 const LEAST_CALM: Duration = Duration::from_secs(5);
 

@@ -21,13 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_records::Occasion;
-use evictscope_telemetry::{Burst, BurstKind};
+use evictscope_telemetry::{Burst, BurstKind, RECORDED_BEFORE};
 
 use super::losses::Loss;
 
-/// How much of the time before is in a record.
-pub const BEFORE: Duration = Duration::from_secs(60);
-/// How much of the time after is in it.
+/// How much of the time after is in a record.
 pub const AFTER: Duration = Duration::from_secs(30);
 /// How long before a record is due its profile ends at the latest: unwinding takes a moment.
 const UNWINDING: Duration = Duration::from_secs(1);
@@ -102,7 +100,7 @@ impl WantedRecord {
     }
 
     pub fn span(&self) -> (Duration, Duration) {
-        (self.began.saturating_sub(BEFORE), self.ended + AFTER)
+        (self.began.saturating_sub(RECORDED_BEFORE), self.ended + AFTER)
     }
 
     /// Returns whether it is about some of this time.
