@@ -7,12 +7,13 @@ mod convention;
 mod x86_64;
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use evictscope_abi::When;
 use evictscope_model::FileAddress;
 use object::elf::EM_X86_64;
 
 pub use self::convention::Convention;
 use crate::elf::image::Image;
-use crate::ir::{Effect, Instruction};
+use crate::ir::{Effect, Instruction, Test};
 
 /// An instruction set, with the conventions of Linux on it.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,6 +48,17 @@ impl Architecture {
     pub fn decode(self, bytes: &[u8], address: FileAddress) -> Option<Instruction> {
         match self {
             Self::X86_64 => x86_64::decode(bytes, address),
+        }
+    }
+
+    /// Returns which calls a test lets go where its branch goes, as the BPF programs know them; `None` if they cannot.
+    pub(crate) fn when(self, test: Test) -> Option<When> {
+        let positive = |when: When, holds| if holds { when } else { when.opposite() };
+        match (self, test) {
+            (Self::X86_64, Test::Compared(relation)) => Some(When::condition(x86_64::condition(relation))),
+            (_, Test::Zero { register, width, is_zero }) => Some(positive(When::not_zero(register, width), !is_zero)),
+            (_, Test::Bit { register, bit, is_set }) => Some(positive(When::bit(register, bit), is_set)),
+            (_, Test::Unknown) => None,
         }
     }
 
