@@ -44,8 +44,9 @@ pub fn flow(function: &[u8]) {
     let Ok(mut code) = FunctionCode::decode(&image, BASE) else { return };
     code.callees = callees::of(&image, &code, code.blocks.ids());
     let _ = code.loops();
+    let mut mentions = image.architecture.mentions();
     for instruction in code.blocks.iter().flat_map(|block| &block.instructions) {
-        let _ = (instruction.hit.cost(), instruction.mentioned());
+        let _ = (instruction.hit.cost(), mentions.of(instruction));
     }
     let _ = Interpreter::new(&image, &code).run(None);
     let mut execution = Execution::run(&code);

@@ -232,8 +232,10 @@ fn version(image: &Image<'_>, texts: &Texts, line: &str) -> Option<String> {
     let frames = texts.mentioned_in(line);
     let mut versions: Vec<&str> = frames
         .iter()
-        .flat_map(|frame| references::instructions(image, *frame))
-        .flat_map(|instruction| instruction.mentioned())
+        .flat_map(|frame| {
+            let mut mentions = image.architecture.mentions();
+            references::instructions(image, *frame).flat_map(move |instruction| mentions.of(&instruction))
+        })
         .filter_map(|address| version_at(image, address))
         .collect();
     versions.sort_unstable();

@@ -62,7 +62,7 @@ fn low_half(address: u64) -> u32 {
     (address & u64::from(u32::MAX)) as u32
 }
 
-/// Decodes the instruction around the four bytes at `at` and returns what it mentions, if that is a target.
+/// Returns what the instruction around the four bytes at `at` mentions, if that is a target.
 fn verify(image: &Image<'_>, at: FileAddress, targets: &[Range<FileAddress>], budget: &mut u64) -> Option<Reference> {
     let frame = image.frames.at(at)?;
     let distance = at.checked_sub(frame.start)?;
@@ -70,9 +70,9 @@ fn verify(image: &Image<'_>, at: FileAddress, targets: &[Range<FileAddress>], bu
         return None;
     }
     *budget = budget.checked_sub(distance)?;
-    let instruction = image.architecture.decode_over(bytes(image, frame), frame.start, at)?;
+    let mentioned = image.architecture.mentioned_at(bytes(image, frame), frame.start, at);
     let target =
-        instruction.mentioned().into_iter().find(|address| targets.iter().any(|target| target.contains(address)))?;
+        mentioned.into_iter().find(|address| targets.iter().any(|target| target.contains(address)))?;
     Some(Reference { target, frame })
 }
 

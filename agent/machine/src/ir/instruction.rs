@@ -118,11 +118,6 @@ impl Instruction {
         self.architecture.text(self)
     }
 
-    /// Returns the addresses that it mentions: as memory, as a number, or as where it goes.
-    pub fn mentioned(&self) -> Vec<FileAddress> {
-        self.architecture.mentioned(self)
-    }
-
     /// Returns whether it only lets control go on.
     pub fn does_nothing(&self) -> bool {
         self.flow == Flow::Next && self.effects().is_empty()

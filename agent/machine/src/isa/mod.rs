@@ -3,13 +3,14 @@
 //! A file's header says which one its code is for, so files for any of them can be looked at on any host. Each has a
 //! folder of its own, and nothing outside that knows its instructions, its registers by name, or its conventions.
 
+mod aarch64;
 mod convention;
 mod x86_64;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::When;
 use evictscope_model::FileAddress;
-use object::elf::EM_X86_64;
+use object::elf::{EM_AARCH64, EM_X86_64};
 
 pub use self::convention::Convention;
 use crate::elf::image::Image;
@@ -21,6 +22,8 @@ pub enum Architecture {
     /// x86 of 64 bits.
     #[default]
     X86_64,
+    /// Arm of 64 bits.
+    Aarch64,
 }
 
 /// Where a jump can lead.
@@ -34,13 +37,18 @@ pub(crate) struct Targets {
 impl Architecture {
     /// Returns the one that an ELF header's `e_machine` stands for.
     pub fn of_machine(machine: u16) -> Option<Self> {
-        (machine == EM_X86_64).then_some(Self::X86_64)
+        match machine {
+            EM_X86_64 => Some(Self::X86_64),
+            EM_AARCH64 => Some(Self::Aarch64),
+            _ => None,
+        }
     }
 
     /// Returns what functions agree on.
     pub fn convention(self) -> &'static Convention {
         match self {
             Self::X86_64 => &x86_64::CONVENTION,
+            Self::Aarch64 => &aarch64::CONVENTION,
         }
     }
 
@@ -48,6 +56,7 @@ impl Architecture {
     pub fn decode(self, bytes: &[u8], address: FileAddress) -> Option<Instruction> {
         match self {
             Self::X86_64 => x86_64::decode(bytes, address),
+            Self::Aarch64 => aarch64::decode(bytes, address),
         }
     }
 
@@ -56,6 +65,7 @@ impl Architecture {
         let positive = |when: When, holds| if holds { when } else { when.opposite() };
         match (self, test) {
             (Self::X86_64, Test::Compared(relation)) => Some(When::condition(x86_64::condition(relation))),
+            (Self::Aarch64, Test::Compared(relation)) => Some(When::condition(aarch64::condition(relation))),
             (_, Test::Zero { register, width, is_zero }) => Some(positive(When::not_zero(register, width), !is_zero)),
             (_, Test::Bit { register, bit, is_set }) => Some(positive(When::bit(register, bit), is_set)),
             (_, Test::Unknown) => None,
@@ -66,6 +76,7 @@ impl Architecture {
     pub(crate) fn behind_thunk(self, image: &Image<'_>, mut instruction: Instruction) -> Instruction {
         let flow = match self {
             Self::X86_64 => x86_64::flow_behind(image, &instruction),
+            Self::Aarch64 => aarch64::flow_behind(image, &instruction),
         };
         instruction.flow = flow.unwrap_or(instruction.flow);
         instruction
@@ -80,6 +91,7 @@ impl Architecture {
     ) -> Option<bool> {
         match self {
             Self::X86_64 => x86_64::intact_way(branch, before),
+            Self::Aarch64 => aarch64::intact_way(branch, before),
         }
     }
 
@@ -95,6 +107,7 @@ impl Architecture {
     ) -> Targets {
         match self {
             Self::X86_64 => x86_64::targets(image, entry, jump, before, behind),
+            Self::Aarch64 => aarch64::targets(image, entry, jump, before),
         }
     }
 
@@ -109,34 +122,44 @@ impl Architecture {
     ) {
         match self {
             Self::X86_64 => x86_64::candidates(code, is_fixed, is_target, look),
+            Self::Aarch64 => aarch64::candidates(code, is_target, look),
         }
     }
 
-    /// Decodes instructions one after the other, and returns the first that ends past `at`.
-    pub(crate) fn decode_over(self, bytes: &[u8], begin: FileAddress, at: FileAddress) -> Option<Instruction> {
+    /// Returns the addresses that the instruction at `at` mentions, or that the bytes there are a part of, in code that
+    /// begins at `begin`.
+    pub(crate) fn mentioned_at(self, bytes: &[u8], begin: FileAddress, at: FileAddress) -> Vec<FileAddress> {
         match self {
-            Self::X86_64 => x86_64::decode_over(bytes, begin, at),
+            Self::X86_64 => x86_64::mentioned_at(bytes, begin, at),
+            Self::Aarch64 => aarch64::mentioned_at(bytes, begin, at).into_iter().collect(),
         }
     }
 
     /// Decodes instructions one after the other, without those that are not valid.
     pub(crate) fn decode_all(self, bytes: &[u8], begin: FileAddress) -> impl Iterator<Item = Instruction> + use<'_> {
+        let x86 = (self == Self::X86_64).then(|| x86_64::decode_all(bytes, begin));
+        let arm = (self == Self::Aarch64).then(|| aarch64::decode_all(bytes, begin));
+        x86.into_iter().flatten().chain(arm.into_iter().flatten())
+    }
+
+    /// Returns the slot that the code at an address jumps through, to a function of a shared library.
+    pub(crate) fn slot_of_stub(self, image: &Image<'_>, address: FileAddress) -> Option<FileAddress> {
         match self {
-            Self::X86_64 => x86_64::decode_all(bytes, begin),
+            Self::X86_64 => x86_64::slot_of_stub(image, address),
+            Self::Aarch64 => aarch64::slot_of_stub(image, address),
         }
     }
 
-    /// Returns the addresses that an instruction mentions: as memory, as a number, or as where it goes.
-    pub(crate) fn mentioned(self, instruction: &Instruction) -> Vec<FileAddress> {
-        match self {
-            Self::X86_64 => x86_64::mentioned(instruction),
-        }
+    /// Returns what finds the addresses that instructions mention.
+    pub fn mentions(self) -> Mentions {
+        Mentions { architecture: self, pages: aarch64::Pages::default() }
     }
 
     /// Makes the effects of an instruction.
     pub(crate) fn lift(self, instruction: &Instruction) -> Vec<Effect> {
         match self {
             Self::X86_64 => x86_64::lift(instruction),
+            Self::Aarch64 => aarch64::lift(instruction),
         }
     }
 
@@ -144,6 +167,48 @@ impl Architecture {
     pub(crate) fn text(self, instruction: &Instruction) -> String {
         match self {
             Self::X86_64 => x86_64::text(instruction),
+            Self::Aarch64 => aarch64::text(instruction),
         }
     }
+}
+
+/// Finds the addresses that instructions mention. They are given one after the other, as they are in memory, because an
+/// address can be made in two steps.
+pub struct Mentions {
+    architecture: Architecture,
+    pages: aarch64::Pages,
+}
+
+impl Mentions {
+    /// Returns the addresses that the next instruction mentions: as memory, as a number, or as where it goes.
+    pub fn of(&mut self, instruction: &Instruction) -> Vec<FileAddress> {
+        match self.architecture {
+            Architecture::X86_64 => x86_64::mentioned(instruction),
+            Architecture::Aarch64 => self.pages.mentioned(instruction).into_iter().collect(),
+        }
+    }
+}
+
+/// How far a function extends if the file does not say, in bytes.
+const DEFAULT_SIZE: u64 = 64 << 10;
+
+/// Returns the entries of a table of the function at `entry` that lie in the function, up to the first that does not.
+fn entries(
+    image: &Image<'_>,
+    entry: FileAddress,
+    length: u64,
+    at: impl Fn(u64) -> Option<FileAddress>,
+) -> Vec<FileAddress> {
+    let name = image.symbols.function_name(entry);
+    let named = name.and_then(|name| image.symbols.function(name));
+    let end = match (image.frames.at(entry), named.map(|symbol| symbol.size)) {
+        (Some(frame), _) => frame.end,
+        (None, Some(size)) if size > 0 => entry.saturating_add(size),
+        (None, _) => entry.saturating_add(DEFAULT_SIZE),
+    };
+    let entries = (0..length).map_while(at);
+    let mut targets: Vec<FileAddress> = entries.take_while(|target| (entry..end).contains(target)).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    targets
 }

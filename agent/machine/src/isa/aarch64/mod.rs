@@ -14,11 +14,11 @@ use fARM64::{Code, Condition, Decoder, DecoderOptions, FlowControl, Instruction 
 
 pub use self::canary::intact_way;
 pub use self::lift::lift;
-pub use self::references::{candidates, decode_all, decode_over, mentioned_by};
+pub use self::references::{Pages, candidates, decode_all, mentioned_at};
 pub use self::switches::targets;
 pub use self::thunks::{flow_behind, slot_of_stub};
 use super::Convention;
-use crate::ir::{Expression, Flow, Hit, Instruction, RegisterSet, Relation, Test};
+use crate::ir::{Expression, Flow, Hit, Instruction, Relation, Test};
 
 /// How many bytes each instruction has.
 const LENGTH: usize = 4;
@@ -136,6 +136,25 @@ fn relation(condition: Condition) -> Relation {
     }
 }
 
+/// Returns the number of a condition in instructions.
+pub fn condition(relation: Relation) -> u8 {
+    match relation {
+        Relation::Equal => 0,
+        Relation::NotEqual => 1,
+        Relation::AboveOrEqual => 2,
+        Relation::Below => 3,
+        Relation::Negative => 4,
+        Relation::NotNegative => 5,
+        Relation::Above => 8,
+        Relation::BelowOrEqual => 9,
+        Relation::GreaterOrEqual => 10,
+        Relation::Less => 11,
+        Relation::Greater => 12,
+        Relation::LessOrEqual => 13,
+        Relation::Other(number) => number,
+    }
+}
+
 /// Returns what a probe costs. The kernel simulates what depends on where it is, as far as it has code for that, and
 /// refuses the rest of it, as it refuses what an exception between two instructions would undo. (Some kernels simulate
 /// `nop`.)
@@ -206,9 +225,4 @@ fn general(register: Register) -> Option<u8> {
 
 fn whole(number: u8) -> Expression {
     Expression::Register { number, width: 8 }
-}
-
-/// Returns a set of registers without the stack pointer, with which most operands that have its number mean zero.
-fn without_sp(set: RegisterSet) -> RegisterSet {
-    set & !(1 << SP)
 }

@@ -92,18 +92,15 @@ pub fn lift(lifter: &mut Lifter<'_>) -> bool {
 }
 
 /// Writes both halves of the result. The second can need what the first was.
-fn write(lifter: &mut Lifter<'_>, lanes: [Expression; 2]) {
+fn write(lifter: &mut Lifter<'_>, mut lanes: [Expression; 2]) {
     let vector = lifter.field(RD);
     let overwritten = Expression::Lane { vector, lane: 0 };
     let mut needs = false;
     lanes[1].visit(&mut |part| needs |= *part == overwritten);
-    for (lane, value) in (0..).zip(lanes) {
-        let value = if needs {
-            lifter.effects.push(Effect::Let { temporary: lane, value });
-            Expression::Temporary(lane)
-        } else {
-            value
-        };
-        lifter.effects.push(Effect::SetLane { vector, lane, value });
+    if needs {
+        let value = std::mem::replace(&mut lanes[1], Expression::Temporary(0));
+        lifter.effects.push(Effect::Let { temporary: 0, value });
     }
+    let lanes = (0..).zip(lanes);
+    lifter.effects.extend(lanes.map(|(lane, value)| Effect::SetLane { vector, lane, value }));
 }

@@ -13,9 +13,9 @@ use iced_x86::{Instruction as Decoded, Register};
 
 pub use self::canary::intact_way;
 pub use self::lift::lift;
-pub use self::references::{candidates, decode_all, decode_over, mentioned};
+pub use self::references::{candidates, decode_all, mentioned, mentioned_at};
 pub use self::switches::targets;
-pub use self::thunks::flow_behind;
+pub use self::thunks::{flow_behind, slot_of_stub};
 use super::Convention;
 use crate::ir::{Expression, Flow, Hit, Instruction, RegisterSet, Relation, Test};
 

@@ -1,7 +1,7 @@
 //! The addresses that instructions mention, and where in code such instructions may be.
 
 use evictscope_model::FileAddress;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, OpKind};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction as Decoded, OpKind};
 
 use super::{decoded, made};
 use crate::ir::Instruction;
@@ -34,17 +34,19 @@ pub fn decode_all(bytes: &[u8], address: FileAddress) -> impl Iterator<Item = In
     })
 }
 
-/// Decodes instructions one after the other, and returns the first that ends past `at`.
-pub fn decode_over(bytes: &[u8], begin: FileAddress, at: FileAddress) -> Option<Instruction> {
+/// Returns the addresses that the first instruction mentions that ends past `at`.
+pub fn mentioned_at(bytes: &[u8], begin: FileAddress, at: FileAddress) -> Vec<FileAddress> {
     let mut decoder = Decoder::with_ip(64, bytes, begin.get(), DecoderOptions::NONE);
-    let found = decoder.iter().find(|decoded| decoded.next_ip() > at.get())?;
-    let from = usize::try_from(found.ip().checked_sub(begin.get())?).ok()?;
-    Some(made(&found, bytes.get(from..from + found.len())?))
+    let found = decoder.iter().find(|decoded| decoded.next_ip() > at.get());
+    found.map_or_else(Vec::new, |found| mentioned_in(&found))
 }
 
 /// Returns the addresses that an instruction mentions: as memory, as a number, or as its target.
 pub fn mentioned(instruction: &Instruction) -> Vec<FileAddress> {
-    let decoded = decoded(instruction);
+    mentioned_in(&decoded(instruction))
+}
+
+fn mentioned_in(decoded: &Decoded) -> Vec<FileAddress> {
     let operands = 0..decoded.op_count();
     let has_memory = operands.clone().any(|operand| decoded.op_kind(operand) == OpKind::Memory);
     let memory = has_memory.then(|| decoded.memory_displacement64());

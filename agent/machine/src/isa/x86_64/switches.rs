@@ -9,7 +9,7 @@ use super::lift::writes;
 use super::{decoded, is_high_byte};
 use crate::elf::image::Image;
 use crate::ir::{Expression, Flow, Instruction};
-use crate::isa::Targets;
+use crate::isa::{Targets, entries};
 
 /// The most entries of one table.
 const MAX_TABLE: u64 = 512;
@@ -21,9 +21,6 @@ const LOOP_DISTANCE: usize = 4_096;
 const MAX_TABLES: usize = 4;
 /// The second byte of `lea` to a register of 8 bytes.
 const LEA: u8 = 0x8d;
-/// How far a function extends if the file does not say, in bytes.
-const DEFAULT_SIZE: u64 = 64 << 10;
-
 #[derive(Clone, Copy)]
 struct IndexCheck {
     at: FileAddress,
@@ -168,26 +165,6 @@ fn check(read: &Decoded, before: &[Decoded]) -> Option<IndexCheck> {
 /// Returns whether a register is the lowest bytes of a general register, or all of them.
 fn is_low_part(register: Register, whole: Register) -> bool {
     register.is_gpr() && register.full_register() == whole && !is_high_byte(register)
-}
-
-fn entries(
-    image: &Image<'_>,
-    entry: FileAddress,
-    length: u64,
-    at: impl Fn(u64) -> Option<FileAddress>,
-) -> Vec<FileAddress> {
-    let name = image.symbols.function_name(entry);
-    let named = name.and_then(|name| image.symbols.function(name));
-    let end = match (image.frames.at(entry), named.map(|symbol| symbol.size)) {
-        (Some(frame), _) => frame.end,
-        (None, Some(size)) if size > 0 => entry.saturating_add(size),
-        (None, _) => entry.saturating_add(DEFAULT_SIZE),
-    };
-    let entries = (0..length).map_while(at);
-    let mut targets: Vec<FileAddress> = entries.take_while(|target| (entry..end).contains(target)).collect();
-    targets.sort_unstable();
-    targets.dedup();
-    targets
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ use super::{decoded, lift};
 use crate::elf::image::Image;
 use crate::ir::{Expression, Flow, Instruction};
 
+/// The most instructions that the linker puts between a call and its slot.
+const STUB_LENGTH: usize = 2;
+
 /// Returns how control goes on after an instruction that goes through a thunk; `None` if it does not.
 pub fn flow_behind(image: &Image<'_>, instruction: &Instruction) -> Option<Flow> {
     let (is_call, target) = match instruction.flow {
@@ -37,6 +40,13 @@ fn end_of_thunk(image: &Image<'_>, thunk: FileAddress) -> Option<Expression> {
         (Code::Lea_r64_m, 8) if places.op0_register() == Register::RSP => Some(Expression::Unknown),
         _ => None,
     }
+}
+
+/// Returns the slot that the code at an address jumps through, perhaps after an instruction that does nothing.
+pub fn slot_of_stub(image: &Image<'_>, address: FileAddress) -> Option<FileAddress> {
+    image.budget.spend(STUB_LENGTH as u64);
+    let jump = image.instructions_at(address).take(STUB_LENGTH).find(|instruction| !instruction.does_nothing())?;
+    jump.slot().filter(|_| matches!(jump.flow, Flow::IndirectJump(_)))
 }
 
 #[cfg(test)]

@@ -236,6 +236,7 @@ fn reads(image: &Image<'_>, function: FileAddress, address: FileAddress) -> bool
 fn mentions(image: &Image<'_>, function: FileAddress, is_meant: impl Fn(FileAddress) -> bool) -> bool {
     FunctionCode::decode(image, function).is_ok_and(|code| {
         let mut instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-        instructions.any(|instruction| instruction.mentioned().into_iter().any(&is_meant))
+        let mut mentions = image.architecture.mentions();
+        instructions.any(|instruction| mentions.of(instruction).into_iter().any(&is_meant))
     })
 }

@@ -1,0 +1,144 @@
+//! The tables of `switch` statements.
+//!
+//! A jump goes to the sum of an anchor and what it loads from a table of distances. They have 1, 2 or 4 bytes, and most
+//! count instructions. The anchor can be the table.
+
+use evictscope_model::FileAddress;
+use fARM64::{Code, Operand};
+
+use super::decoded;
+use crate::elf::image::Image;
+use crate::ir::{Effect, Expression, Flow, Instruction, Operation, Relation, Test, bit};
+use crate::isa::{Targets, entries};
+
+/// The most entries of one table.
+const MAX_TABLE: u64 = 512;
+/// How many instructions before an indirect jump the table may be read.
+const READ_DISTANCE: usize = 24;
+/// How many instructions away the addresses of table and anchor may be computed.
+const TABLE_DISTANCE: usize = 4_096;
+/// In how many steps.
+const MAX_STEPS: usize = 4;
+
+/// Returns the targets of `jump`, which is part of the function at `entry`: the entries of the table that the jump reads,
+/// as many as the check of the index lets through. `before` has the instructions before the jump, the nearest first.
+pub fn targets<'a>(
+    image: &Image<'_>,
+    entry: FileAddress,
+    jump: &Instruction,
+    before: impl Iterator<Item = &'a Instruction>,
+) -> Targets {
+    let before: Vec<&Instruction> = before.take(TABLE_DISTANCE).collect();
+    found(image, entry, jump, &before).unwrap_or_default()
+}
+
+fn found(image: &Image<'_>, entry: FileAddress, jump: &Instruction, before: &[&Instruction]) -> Option<Targets> {
+    let Flow::IndirectJump(to) = &jump.flow else { return None };
+    let Expression::Register { number: to, .. } = **to else { return None };
+    let (sum, before_sum) = writer(before, to)?;
+    let word = decoded(sum).word();
+    let [anchor, distance] = [5, 16].map(|at| (word >> at & 31) as u8);
+    let (scale, is_extended) = match decoded(sum).code() {
+        Code::AddExtended64 => (1_u64 << (word >> 10 & 7), word >> 13 & 4 != 0),
+        Code::AddShifted64 if word >> 22 & 3 == 0 => (1_u64.checked_shl(word >> 10 & 63)?, false),
+        _ => return None,
+    };
+    // A sum that is not shifted can have them in any order.
+    let sides = [(anchor, distance), (distance, anchor)];
+    let mut sides = sides.into_iter().take(if scale == 1 { 2 } else { 1 });
+    let (anchor, read, before_read) = sides.find_map(|(anchor, distance)| {
+        let (read, rest) = writer(before_sum, distance)?;
+        matches!(decoded(read).op(1), Operand::MemExt { .. }).then_some((anchor, read, rest))
+    })?;
+    let Operand::MemExt { base, index, .. } = decoded(read).op(1) else { return None };
+    let (width, is_signed) = match decoded(read).code() {
+        Code::LdrbReg => (1, is_extended),
+        Code::LdrhReg => (2, is_extended),
+        Code::LdrReg32 => (4, is_extended),
+        Code::LdrswReg => (4, true),
+        _ => return None,
+    };
+    let check = check(read, before_read, super::general(index)?);
+    let length = check.map_or(MAX_TABLE, |(_, last)| last.saturating_add(1).min(MAX_TABLE));
+    let base = super::general(base)?;
+    let table = address_in(before_read, base)?;
+    let anchor = if anchor == base { table } else { address_in(before_sum, anchor)? };
+    let all = entries(image, entry, length, |index| {
+        let bytes = image.bytes_at(table.wrapping_add(width * index))?.get(..width as usize)?;
+        let unused = 64 - 8 * width;
+        let distance = bytes.iter().rev().fold(0, |distance, byte| distance << 8 | u64::from(*byte)) << unused;
+        let distance = if is_signed { (distance.cast_signed() >> unused).cast_unsigned() } else { distance >> unused };
+        Some(anchor.wrapping_add(distance.wrapping_mul(scale)))
+    });
+    Some(Targets { all, check: check.map(|(at, _)| at) })
+}
+
+fn writes(instruction: &Instruction, register: u8) -> bool {
+    instruction.effects().iter().any(|effect| effect.writes() & bit(register) != 0)
+}
+
+/// Returns the nearest instruction that writes a register, and what comes before it; `None` if control can have come
+/// from elsewhere.
+fn writer<'a, 'b>(before: &'b [&'a Instruction], register: u8) -> Option<(&'a Instruction, &'b [&'a Instruction])> {
+    let near = before.get(..READ_DISTANCE).unwrap_or(before);
+    let at = near.iter().position(|other| other.flow != Flow::Next || writes(other, register))?;
+    let writer = before.get(at).filter(|writer| writer.flow == Flow::Next)?;
+    Some((*writer, before.get(at + 1..)?))
+}
+
+/// Returns the address that a register was loaded with last.
+fn address_in(mut before: &[&Instruction], mut register: u8) -> Option<FileAddress> {
+    let mut added = 0_u64;
+    for _ in 0..MAX_STEPS {
+        let at = before.iter().position(|other| writes(other, register))?;
+        let [Effect::Set { width: 8, value, .. }] = before.get(at)?.effects() else { return None };
+        before = before.get(at + 1..)?;
+        match value {
+            Expression::Address(address) => return address.global().map(|at| FileAddress::new(at.wrapping_add(added))),
+            Expression::Register { number, width: 8 } => register = *number,
+            Expression::Computed(Operation::Add, of) => match &**of {
+                [Expression::Register { number, width: 8 }, Expression::Constant(more)] => {
+                    register = *number;
+                    added = added.wrapping_add(*more);
+                }
+                _ => return None,
+            },
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Returns where the index with which `read` reads the table is checked, and the last one that is let through: `cmp index,
+/// last; b.hi`, after which the index is only moved. Returns `None` if it is not certain that this is what is checked.
+fn check(read: &Instruction, before: &[&Instruction], mut index: u8) -> Option<(FileAddress, u64)> {
+    let mut is_guarded = false;
+    for instruction in before.iter().take(READ_DISTANCE) {
+        match instruction.flow {
+            Flow::Next => {}
+            Flow::Branch(test, target) if !(instruction.address..=read.address).contains(&target) => {
+                is_guarded = test == Test::Compared(Relation::Above);
+                continue;
+            }
+            _ => return None,
+        }
+        for effect in instruction.effects() {
+            match effect {
+                Effect::Compare { left, right: Expression::Constant(last), bits: 32.. } if is_guarded => {
+                    let is_index = matches!(left, Expression::Register { number, .. } if *number == index);
+                    return is_index.then_some((instruction.address, *last));
+                }
+                Effect::Compare { .. } | Effect::ZeroAndSign { .. } if is_guarded => return None,
+                Effect::Clobber(clobber) if clobber.flags && is_guarded => return None,
+                Effect::Set { register, width: 4.., value: Expression::Register { number, width: 4.. } }
+                    if *register == index =>
+                {
+                    index = *number;
+                }
+                _ if effect.writes() & bit(index) != 0 => return None,
+                _ => {}
+            }
+        }
+    }
+    None
+}
