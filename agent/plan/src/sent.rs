@@ -114,7 +114,9 @@ impl ProbePlan {
             reads
                 && (inner.len() <= MAX_START_SITES && exits.len() <= MAX_DONE_SITES)
                 && entry.iter().chain(inner).chain(exits.iter().map(|exit| &exit.site)).all(|probe| site(probe, bytes))
-                && exits.iter().all(|exit| exit.way.is_none_or(|way| When::decode(way.when).is_test()) && place(&exit.result))
+                && exits
+                    .iter()
+                    .all(|exit| exit.way.is_none_or(|way| When::decode(way.when).is_test()) && place(&exit.result))
                 && before.all(|other| other.kind != function.kind)
         });
         let members = self.members.iter().enumerate().all(|(index, member)| {

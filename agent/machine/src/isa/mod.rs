@@ -5,6 +5,7 @@
 
 mod aarch64;
 mod convention;
+mod unwinding;
 mod x86_64;
 
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -13,6 +14,7 @@ use evictscope_model::FileAddress;
 use object::elf::{EM_AARCH64, EM_X86_64};
 
 pub use self::convention::Convention;
+pub(crate) use self::unwinding::{Relocation, Unwinding};
 use crate::elf::image::Image;
 use crate::ir::{Effect, Instruction, Test};
 
@@ -24,6 +26,27 @@ pub enum Architecture {
     X86_64,
     /// Arm of 64 bits.
     Aarch64,
+}
+
+/// A general register.
+#[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Register {
+    /// Whose it is.
+    pub architecture: Architecture,
+    /// Its number in instructions.
+    pub number: u8,
+}
+
+impl Register {
+    /// Returns its index among all registers.
+    pub fn index(self) -> usize {
+        self.number.into()
+    }
+
+    /// Returns what it, or its low 4 bytes, is called.
+    pub fn name(self, width: u8) -> &'static str {
+        self.architecture.convention().register_name(self.number, width)
+    }
 }
 
 /// Where a jump can lead.
@@ -49,6 +72,36 @@ impl Architecture {
         match self {
             Self::X86_64 => &x86_64::CONVENTION,
             Self::Aarch64 => &aarch64::CONVENTION,
+        }
+    }
+
+    /// Returns how tables number registers.
+    pub(crate) fn unwinding(self) -> &'static Unwinding {
+        match self {
+            Self::X86_64 => &x86_64::UNWINDING,
+        }
+    }
+
+    /// Returns the number that instructions use for a general register that debug information names.
+    pub(crate) fn register_of_table(self, register: gimli::Register) -> Option<u8> {
+        self.unwinding().numbers.get(usize::from(register.0)).copied()
+    }
+
+    /// Returns what a relocation of a type does, if that is understood.
+    pub(crate) fn relocation(self, kind: u32) -> Option<Relocation> {
+        match self {
+            Self::X86_64 => x86_64::relocation(kind),
+        }
+    }
+
+    /// Finds what looks like a direct call, and returns the address after each, and what it calls.
+    pub(crate) fn calls(
+        self,
+        begin: FileAddress,
+        code: &[u8],
+    ) -> impl Iterator<Item = (FileAddress, FileAddress)> + use<'_> {
+        match self {
+            Self::X86_64 => x86_64::calls(begin, code),
         }
     }
 

@@ -88,15 +88,16 @@ pub fn info(image: &Image<'_>) -> Info {
             let convention = code.architecture.convention();
             let mut value = |argument| value_of(convention, &mut execution.atoms, state, top, argument);
             if text.contains(COMMANDS) {
-                let arguments =
-                    COUNTERS.map(|label| argument_at(convention, text, text.find(label)? + label.len()).and_then(&mut value));
+                let arguments = COUNTERS
+                    .map(|label| argument_at(convention, text, text.find(label)? + label.len()).and_then(&mut value));
                 counters.insert(arguments.map(|value| loaded_from(&code, &execution.atoms, &value?)));
                 return;
             }
             for (label, member, shown) in Member::printed() {
                 if let Some(place) = place_in(text, label) {
                     let argument = argument_at(convention, text, place).filter(|_| is_whole(text, place, shown));
-                    let value = argument.and_then(|argument| value_of(convention, &mut execution.atoms, state, top, argument));
+                    let value =
+                        argument.and_then(|argument| value_of(convention, &mut execution.atoms, state, top, argument));
                     let address = value.and_then(|value| member_behind(image, &execution.atoms, &value, shown));
                     printed.entry(member).or_default().insert(address);
                 }
@@ -181,13 +182,7 @@ fn each_print<'a>(
 }
 
 /// Returns the value of an argument of a call. Those on the stack begin `top` bytes above the stack pointer.
-fn value_of(
-    convention: &Convention,
-    atoms: &mut Atoms,
-    state: &State,
-    top: i64,
-    argument: Argument,
-) -> Option<Value> {
+fn value_of(convention: &Convention, atoms: &mut Atoms, state: &State, top: i64, argument: Argument) -> Option<Value> {
     match argument {
         Argument::Register(index) => {
             let number = convention.argument(FORMAT + 1 + index)?;

@@ -4,6 +4,7 @@ mod canary;
 mod lift;
 mod references;
 mod switches;
+mod tables;
 mod thunks;
 mod vector;
 
@@ -15,6 +16,7 @@ pub use self::canary::intact_way;
 pub use self::lift::lift;
 pub use self::references::{candidates, decode_all, mentioned, mentioned_at};
 pub use self::switches::targets;
+pub use self::tables::{UNWINDING, calls, relocation};
 pub use self::thunks::{flow_behind, slot_of_stub};
 use super::Convention;
 use crate::ir::{Expression, Flow, Hit, Instruction, RegisterSet, Relation, Test};

@@ -132,8 +132,8 @@ fn value_of(execution: &mut Execution<'_>, state: &State, sum: &RegisterSum) -> 
     let mut value = Value::constant(sum.constant);
     for (base, coefficient) in &sum.terms {
         let base = match base {
-            Base::Register(number) => state.registers.get(usize::from(*number))?.clone(),
-            Base::AtEntry(number) => execution.atoms.value(Atom::Entry(*number)),
+            Base::Register(register) => state.registers.get(register.index())?.clone(),
+            Base::AtEntry(register) => execution.atoms.value(Atom::Entry(register.number)),
             Base::Loaded(address) => loaded(execution, state, address)?,
         };
         value = value.plus(&base, *coefficient);
