@@ -1,7 +1,5 @@
 //! What a call calls, by name: in this file, or in a shared library through a slot that the loader fills.
 
-use evictscope_model::FileAddress;
-
 use crate::elf::image::Image;
 use crate::ir::{Flow, Instruction};
 

@@ -121,7 +121,8 @@ fn entries(data: &[u8], bases: &BaseAddresses, architecture: Architecture) -> Ve
     // Where the caller's frame begins on entry to a function: above the return address, if the call pushed it.
     let pushed = architecture.convention().pushed_by_call.into();
     let at_entry = (architecture.unwinding().stack_pointer, pushed);
-    let section = EhFrame::new(data, LittleEndian);
+    let mut section = EhFrame::new(data, LittleEndian);
+    section.set_vendor(architecture.unwinding().vendor);
     let mut found = Vec::new();
     // Where the caller's frame begins according to a common entry alone.
     let mut common = HashMap::new();

@@ -79,6 +79,7 @@ impl Architecture {
     pub(crate) fn unwinding(self) -> &'static Unwinding {
         match self {
             Self::X86_64 => &x86_64::UNWINDING,
+            Self::Aarch64 => &aarch64::UNWINDING,
         }
     }
 
@@ -91,6 +92,7 @@ impl Architecture {
     pub(crate) fn relocation(self, kind: u32) -> Option<Relocation> {
         match self {
             Self::X86_64 => x86_64::relocation(kind),
+            Self::Aarch64 => aarch64::relocation(kind),
         }
     }
 
@@ -100,9 +102,9 @@ impl Architecture {
         begin: FileAddress,
         code: &[u8],
     ) -> impl Iterator<Item = (FileAddress, FileAddress)> + use<'_> {
-        match self {
-            Self::X86_64 => x86_64::calls(begin, code),
-        }
+        let x86 = (self == Self::X86_64).then(|| x86_64::calls(begin, code));
+        let arm = (self == Self::Aarch64).then(|| aarch64::calls(begin, code));
+        x86.into_iter().flatten().chain(arm.into_iter().flatten())
     }
 
     /// Decodes the instruction that `bytes` begin with; `None` if they do not begin with one.

@@ -62,7 +62,9 @@ impl Tables {
         registers: &FrameRegisters,
         read: &impl Fn(u64) -> Option<u64>,
     ) -> Option<Caller> {
-        let section = EhFrame::new(&self.data, LittleEndian);
+        let unwinding = registers.architecture.unwinding();
+        let mut section = EhFrame::new(&self.data, LittleEndian);
+        section.set_vendor(unwinding.vendor);
         let mut bases = BaseAddresses::default();
         [bases.eh_frame.section, bases.eh_frame.text] = self.bases;
         let found = section.fde_from_offset(&bases, entry.offset.into(), common_entry);
@@ -70,7 +72,6 @@ impl Tables {
         let encoding = found.cie().encoding();
         let is_signal = found.is_signal_trampoline();
         let row = found.unwind_info_for_address(&section, &bases, &mut work.0, at.get()).ok()?;
-        let unwinding = registers.architecture.unwinding();
         if row.register(unwinding.return_address) == Some(RegisterRule::Undefined) {
             return Some(Caller::Nothing);
         }
@@ -97,8 +98,17 @@ impl Tables {
             };
             caller.set(*register, value);
         }
-        // A caller's frame is above the frame it called, so this comes to an end.
-        let goes_on = caller.stack_pointer()? > registers.stack_pointer()?;
+        // A caller's frame is above the frame it called, so this comes to an end. A function that was called last can have
+        // no frame, and its return address in a register.
+        let mut goes_on = caller.stack_pointer()? > registers.stack_pointer()?;
+        if unwinding.instruction_pointer != unwinding.return_address {
+            let is_kept = row.register(unwinding.return_address).is_some();
+            let from = if is_kept { &caller } else { registers };
+            let to = from.get(unwinding.return_address)? & unwinding.addresses;
+            goes_on |= !is_kept && caller.stack_pointer() == registers.stack_pointer();
+            caller.set(unwinding.return_address, None);
+            caller.set(unwinding.instruction_pointer, Some(to));
+        }
         caller.instruction_pointer().filter(|to| *to != 0)?;
         if is_signal { Some(Caller::Interrupted(caller)) } else { goes_on.then_some(Caller::Called(caller)) }
     }
@@ -163,7 +173,7 @@ impl FrameRegisters {
     /// Returns where the frame's code continues: the address at which its thread was interrupted, or to which a call
     /// returns.
     pub fn instruction_pointer(&self) -> Option<u64> {
-        self.get(self.architecture.unwinding().return_address)
+        self.get(self.architecture.unwinding().instruction_pointer)
     }
 
     /// Returns the stack pointer.
@@ -174,7 +184,7 @@ impl FrameRegisters {
     /// Returns the same frame, but with its code continuing at another address.
     #[must_use]
     pub fn going_on_at(mut self, address: u64) -> Self {
-        self.set(self.architecture.unwinding().return_address, Some(address));
+        self.set(self.architecture.unwinding().instruction_pointer, Some(address));
         self
     }
 

@@ -5,10 +5,10 @@
 //!
 //! What is not followed by name is clobbered: whatever fARM64 says that the instruction writes.
 
-use fARM64::{Code, Condition, Instruction as Decoded, Mnemonic, OpAccess, Operand, Register, instruction_info};
+use fARM64::{Code, Condition, Instruction as Decoded, Mnemonic, OpAccess, Operand, instruction_info};
 
-use super::{SP, general, memory, relation, vector, whole};
-use crate::ir::{Clobber, Effect, Expression, Instruction, Operation, Relation, Test, bit};
+use super::{SP, general, memory, relation, vector};
+use crate::ir::{Clobber, Effect, Expression, Instruction, Operation, Test, bit};
 
 /// Returns the effects of an instruction.
 pub fn lift(instruction: &Instruction) -> Vec<Effect> {
@@ -88,10 +88,6 @@ impl Lifter<'_> {
     fn write(&mut self, value: Expression) -> bool {
         self.set(self.width(), value);
         true
-    }
-
-    fn clobber_flags(&mut self) {
-        self.effects.push(Effect::Clobber(Clobber { flags: true, ..Clobber::default() }));
     }
 
     /// Lifts what computes with a number in the instruction. Returns `false` if it is not followed.

@@ -5,6 +5,7 @@ mod lift;
 mod memory;
 mod references;
 mod switches;
+mod tables;
 mod thunks;
 mod vector;
 
@@ -16,6 +17,7 @@ pub use self::canary::intact_way;
 pub use self::lift::lift;
 pub use self::references::{Pages, candidates, decode_all, mentioned_at};
 pub use self::switches::targets;
+pub use self::tables::{UNWINDING, calls, relocation};
 pub use self::thunks::{flow_behind, slot_of_stub};
 use super::Convention;
 use crate::ir::{Expression, Flow, Hit, Instruction, Relation, Test};
@@ -34,6 +36,7 @@ pub const CONVENTION: Convention = Convention {
     registers: 32,
     arguments: &[0, 1, 2, 3, 4, 5, 6, 7],
     result: 0,
+    vector_arguments: 8,
     stack_pointer: SP,
     frame_pointer: 29,
     caller_saved: 0x7_ffff | 1 << 30,

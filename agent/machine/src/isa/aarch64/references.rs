@@ -77,7 +77,7 @@ impl Pages {
 const CALL: [usize; 19] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18];
 
 /// Returns the words of code, with their addresses.
-fn words(code: &[u8], begin: FileAddress) -> impl Iterator<Item = (u32, FileAddress)> {
+pub fn words(code: &[u8], begin: FileAddress) -> impl Iterator<Item = (u32, FileAddress)> {
     let words = code.as_chunks::<LENGTH>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
     words.zip((begin.get()..).step_by(LENGTH).map(FileAddress::new))
 }

@@ -11,6 +11,9 @@ use crate::isa::{Relocation, Unwinding};
 pub const UNWINDING: Unwinding = Unwinding {
     stack_pointer: X86_64::RSP,
     return_address: X86_64::RA,
+    instruction_pointer: X86_64::RA,
+    addresses: u64::MAX,
+    vendor: gimli::Vendor::Default,
     preserved: &[X86_64::RBX, X86_64::RBP, X86_64::R12, X86_64::R13, X86_64::R14, X86_64::R15],
     numbers: &[0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15],
     interrupted: &[
