@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use evictscope_model::FileAddress;
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use super::atoms::Atom;
-use super::execution::Execution;
-use super::operands::{MemoryPlace, effective_address, place};
-use super::state::State;
-use super::value::Value;
 use crate::code::graph::BlockId;
 use crate::code::instruction::general_register;
+use crate::flow::joins::execution::Execution;
+use crate::flow::state::State;
+use crate::flow::transfer::operands::{MemoryPlace, effective_address, place};
+use crate::flow::values::atoms::Atom;
+use crate::flow::values::value::Value;
 
 /// Returns the blocks with an instruction that accesses the global at `address`, through whatever register.
 pub fn blocks_that_access(execution: &mut Execution<'_>, address: FileAddress) -> Vec<BlockId> {

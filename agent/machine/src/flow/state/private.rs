@@ -79,7 +79,7 @@ mod tests {
     use super::below;
     use crate::code::graph::FunctionCode;
     use crate::elf::image::Image;
-    use crate::flow::execution::Execution;
+    use crate::flow::joins::execution::Execution;
 
     /// `push %rbp; mov %rsp, %rbp; sub $0x40, %rsp; movl $5, -0x30(%rbp); lea -0x20(%rbp), %rdi`
     const BEGIN: [u8; 19] = [

@@ -8,12 +8,12 @@ use evictscope_model::FileAddress;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use petgraph::visit::DfsPostOrder;
 
-use super::atoms::{Atom, Atoms};
-use super::condition::Flags;
-use super::state::State;
-use super::value::Value;
 use crate::code::graph::{Block, BlockId, FunctionCode, PerBlock};
 use crate::code::instruction::{CALLER_SAVED, RBP, RSP, RegisterSet, general_register, is_call, writes};
+use crate::flow::state::State;
+use crate::flow::values::atoms::{Atom, Atoms};
+use crate::flow::values::condition::Flags;
+use crate::flow::values::value::Value;
 
 /// The order of a function's blocks.
 pub struct Order {

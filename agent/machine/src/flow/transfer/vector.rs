@@ -7,10 +7,10 @@
 
 use iced_x86::{Code, EncodingKind, Instruction, Mnemonic, OpKind};
 
-use super::atoms::{Atom, Operation};
 use super::operands::{MemoryPlace, Step};
-use super::value::Value;
 use crate::code::instruction::general_register;
+use crate::flow::values::atoms::{Atom, Operation};
+use crate::flow::values::value::Value;
 
 /// Bytes of a lane.
 const WIDTH: u8 = 8;

@@ -12,14 +12,14 @@ use std::rc::Rc;
 use evictscope_model::FileAddress;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Register};
 
-use super::atoms::{Atoms, Limits};
-use super::execution::Execution;
-use super::operands::{MemoryPlace, place};
-use super::state::State;
-use super::value::{Value, low_bits};
 use crate::code::graph::{BlockId, FunctionCode};
 use crate::code::instruction::{address, writes};
 use crate::elf::image::Image;
+use crate::flow::joins::execution::Execution;
+use crate::flow::state::State;
+use crate::flow::transfer::operands::{MemoryPlace, place};
+use crate::flow::values::atoms::{Atoms, Limits};
+use crate::flow::values::value::{Value, low_bits};
 
 /// The most instructions in one run.
 const MAX_STEPS: usize = 1 << 14;

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use evictscope_model::FileAddress;
 use iced_x86::{Instruction, OpKind, Register};
 
-use super::atoms::{Atom, Atoms};
-use super::state::State;
-use super::value::Value;
 use crate::code::instruction::{RSP, address, general_register, is_high_byte, operand_bits};
+use crate::flow::state::State;
+use crate::flow::values::atoms::{Atom, Atoms};
+use crate::flow::values::value::Value;
 
 /// What is known about single calls and loads.
 #[derive(Default)]
@@ -61,7 +61,7 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Mem
 
 /// Computes the address of the memory operand, without its segment; `None` if it uses a register other than a whole
 /// general one, or is too long a sum.
-pub(super) fn effective_address(atoms: &Atoms, state: &State, instruction: &Instruction) -> Option<Value> {
+pub fn effective_address(atoms: &Atoms, state: &State, instruction: &Instruction) -> Option<Value> {
     let mut address = Value::constant(instruction.memory_displacement64());
     for (register, scale) in
         [(instruction.memory_base(), 1), (instruction.memory_index(), instruction.memory_index_scale())]

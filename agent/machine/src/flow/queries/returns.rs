@@ -10,15 +10,15 @@ use std::collections::BTreeSet;
 use evictscope_model::FileAddress;
 use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 
-use super::atoms::Atom;
-use super::condition::Flags;
 use super::cut::CutPoint;
-use super::execution::Execution;
-use super::operands::{MemoryPlace, place};
-use super::state::{Operand, SlotBase, State};
-use super::value::{AtomId, Value};
 use crate::code::graph::{BlockId, FunctionCode, InstructionId};
 use crate::code::instruction::RAX;
+use crate::flow::joins::execution::Execution;
+use crate::flow::state::{Operand, SlotBase, State};
+use crate::flow::transfer::operands::{MemoryPlace, place};
+use crate::flow::values::atoms::Atom;
+use crate::flow::values::condition::Flags;
+use crate::flow::values::value::{AtomId, Value};
 
 /// The most steps over all paths from one point. `getMaxmemoryState()` of Redis 8.6 takes over 2,000 if built by clang.
 const MAX_STEPS: usize = 20_000;

@@ -5,12 +5,12 @@ use std::fmt;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Serialize, Serializer};
 
-use super::atoms::{Atom, Atoms, Truth};
-use super::condition::{Condition, Relation, implies, is_impossible};
-use super::execution::Execution;
-use super::state::{Operand, SlotBase, State};
-use super::value::{AtomId, Value};
 use crate::budget::Budget;
+use crate::flow::joins::execution::Execution;
+use crate::flow::state::{Operand, SlotBase, State};
+use crate::flow::values::atoms::{Atom, Atoms, Truth};
+use crate::flow::values::condition::{Condition, Relation, implies, is_impossible};
+use crate::flow::values::value::{AtomId, Value};
 
 /// The most places to combine with each other.
 const MAX_PLACES: usize = 32;
@@ -259,7 +259,7 @@ impl Atoms {
 #[cfg(test)]
 mod tests {
     use super::{Atom, Atoms, Condition, Value};
-    use crate::flow::condition::Relation;
+    use crate::flow::values::condition::Relation;
 
     #[test]
     fn a_substitution_reaches_into_atoms_and_folds() {

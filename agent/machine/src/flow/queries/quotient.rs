@@ -7,17 +7,18 @@ use std::collections::BTreeSet;
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
-use super::atoms::{Atoms, Operation};
-use super::condition::{Condition, Relation};
 use super::cut::CutPoint;
-use super::execution::Execution;
+use super::returns;
 use super::returns::{from_point, loaded_slots, state_at, with_slots};
-use super::state::{Operand, SlotBase, State};
-use super::value::Value;
-use super::{condition, returns};
 use crate::code::graph::{Block, BlockId, FunctionCode, InstructionId};
 use crate::code::instruction::is_call;
 use crate::elf::image::Image;
+use crate::flow::joins::execution::Execution;
+use crate::flow::state::{Operand, SlotBase, State};
+use crate::flow::values::atoms::{Atoms, Operation};
+use crate::flow::values::condition;
+use crate::flow::values::condition::{Condition, Relation};
+use crate::flow::values::value::Value;
 
 /// Returns the blocks in which something is multiplied by `factor`.
 pub fn blocks_multiplying(image: &Image<'_>, code: &FunctionCode, factor: f64) -> Vec<BlockId> {

@@ -1,5 +1,7 @@
 //! What is known at one point of a function: registers, stack slots, flags, facts; and what can be read there.
 
+pub mod private;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
@@ -7,10 +9,10 @@ use std::rc::Rc;
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
 
-use super::atoms::{Atom, Atoms};
-use super::condition::{Condition, Flags, Relation};
-use super::value::Value;
 use crate::code::instruction::{RBP, RSP, register_name};
+use crate::flow::values::atoms::{Atom, Atoms};
+use crate::flow::values::condition::{Condition, Flags, Relation};
+use crate::flow::values::value::Value;
 
 /// A value in reach at a site.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
@@ -81,7 +83,7 @@ pub struct State {
     pub lanes: BTreeMap<(usize, usize), Value>,
     /// Offsets of stack slots whose address others may know: a callee, memory, or a value that is no longer known to be
     /// on the stack. Each store to memory may reach the slots from there on, as far as
-    /// [`Limits::reach`](super::atoms::Limits::reach). Offsets that reach no further than another are left out.
+    /// [`Limits::reach`](crate::flow::Limits::reach). Offsets that reach no further than another are left out.
     pub escaped: BTreeSet<i64>,
     /// Changes whenever memory may have changed.
     pub generation: FileAddress,

@@ -7,13 +7,13 @@
 
 use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register, UsedRegister};
 
-use super::atoms::{Atom, Operation};
-use super::condition::Flags;
 use super::operands::{MemoryPlace, Step};
-use super::value::{Value, sign_extended};
 use crate::code::instruction::{
     self, CALLER_SAVED, Callee, PASSED, RAX, RDI, RDX, RSP, general_register, is_call, operand_bits, writes,
 };
+use crate::flow::values::atoms::{Atom, Operation};
+use crate::flow::values::condition::Flags;
+use crate::flow::values::value::{Value, sign_extended};
 
 /// Bytes that an instruction without a repeat prefix is assumed to write to memory, if their number is not known.
 const WIDEST_STORE: i64 = 64;

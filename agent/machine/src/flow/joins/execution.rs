@@ -10,15 +10,16 @@ use std::rc::Rc;
 
 use iced_x86::{Instruction, InstructionInfoFactory};
 
-use super::atoms::Atoms;
-use super::condition::{self, Condition, Flags, Relation};
+use super::loops;
 use super::loops::{Loop, Order};
-use super::operands::{KnownEffects, Step};
-use super::state::State;
-use super::value::Value;
-use super::{loops, private};
 use crate::code::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
 use crate::code::instruction::{self, Callee, RSP, RegisterSet};
+use crate::flow::state::State;
+use crate::flow::state::private;
+use crate::flow::transfer::operands::{KnownEffects, Step};
+use crate::flow::values::atoms::Atoms;
+use crate::flow::values::condition::{self, Condition, Flags, Relation};
+use crate::flow::values::value::Value;
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
@@ -204,7 +205,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Does the same if `state` holds at the beginning of the block.
-    pub(super) fn watch_from(
+    pub(in crate::flow) fn watch_from(
         &mut self,
         block: BlockId,
         mut state: State,

@@ -1,0 +1,5 @@
+//! What one instruction does to a state.
+
+pub mod operands;
+mod step;
+mod vector;
