@@ -1,6 +1,7 @@
-//! Random numbers, and random states made of them; the same in each run.
+//! Random numbers and states, the same in each run.
 
-use super::runner::{LANES, PAGE, State, VECTORS};
+use super::runner::{FLAGS, MEMORY, State, WORDS};
+use super::x86_64;
 
 /// Splitmix64.
 pub struct Random(pub u64);
@@ -17,13 +18,13 @@ impl Random {
         self.next() % end
     }
 
-    /// Returns a number of any kind that instructions may treat in another way.
+    /// Returns a number of a kind that instructions may treat in a way of its own.
     fn number(&mut self) -> u64 {
         let any = self.next();
         match self.below(8) {
             0 => any % 5,
             1 => (any % 5).wrapping_neg(),
-            // Near what a half, a quarter or an eighth of a register can hold, signed or not.
+            // Near the greatest that is less than a half, a quarter or an eighth of a register can hold, signed or not.
             2 => (1_u64 << [7, 8, 15, 16, 31, 32, 63][self.below(7) as usize]).wrapping_add(any % 3).wrapping_sub(1),
             3 => any >> (any % 64),
             4 => f64::from(any as u32 >> (any >> 59)).to_bits(),
@@ -31,18 +32,17 @@ impl Random {
         }
     }
 
-    /// Returns what the page of memory holds.
-    pub fn memory(&mut self) -> Vec<u64> {
-        (0..PAGE / 8).map(|_| self.number()).collect()
+    /// Returns a state with this memory. Some of its numbers are the same, or are in memory, too.
+    pub fn state(&mut self, memory: &[u64]) -> State {
+        let few = [self.number(), self.number(), memory[self.below(memory.len() as u64) as usize]];
+        let mut number = || if self.below(3) == 0 { few[self.below(3) as usize] } else { self.number() };
+        let mut state: State = (0..MEMORY).map(|_| number()).collect();
+        state[FLAGS] = self.next() & x86_64::ALL_FLAGS;
+        state.extend(memory);
+        state
     }
 
-    /// Returns a state. Some of its numbers are the same, or are in memory, too.
-    pub fn state(&mut self, memory: &[u64], flags: &[u64]) -> State {
-        let few = [self.number(), self.number(), memory[self.below(PAGE / 8) as usize]];
-        let mut number = || if self.below(3) == 0 { few[self.below(3) as usize] } else { self.number() };
-        let registers = std::array::from_fn(|_| number());
-        let lanes = [[0; LANES]; VECTORS].map(|lanes| lanes.map(|_| number()));
-        let flags = flags.iter().filter(|_| self.below(2) == 0).sum();
-        State { registers, flags, lanes }
+    pub fn memory(&mut self) -> Vec<u64> {
+        (MEMORY..WORDS).map(|_| self.number()).collect()
     }
 }

@@ -1,46 +1,72 @@
-//! What of the test is of x86-64: which forms of instructions there are in a program, and how to let one find memory.
+//! What of the test is of x86-64: its flags, which forms of instructions a program has, and how one finds memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use evictscope_machine::ir::Relation;
-use iced_x86::{
-    CodeSize, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
-    UsedMemory,
-};
+use iced_x86::{CodeSize, Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
+use iced_x86::{Mnemonic, OpAccess, Register, UsedMemory};
 
 use super::random::Random;
-use super::runner::{CODE, FAR_PAGE, NEAR_PAGE, PAGE, State};
+use super::runner::{CODE, FAR_PAGE, NEAR_PAGE, PAGE, State, THREAD};
 
-/// A form of instructions: the number of its mnemonic with the kinds of its operands, and what else may matter.
-pub type Form = (usize, [u8; 6]);
-/// Up to some examples of each form, each with a random number.
+const CARRY: u64 = 0x1;
+const ZERO: u64 = 0x40;
+const SIGN: u64 = 0x80;
+const OVERFLOW: u64 = 0x800;
+pub const ZERO_AND_SIGN: u64 = ZERO | SIGN;
+/// These, and those of parity and of half a byte.
+pub const ALL_FLAGS: u64 = 0x8d5;
+
+/// Returns the flags of the difference of two numbers, and which of the flags it says.
+pub fn difference(left: u64, right: u64, bits: u8) -> (u64, u64) {
+    let [left, right] = [left, right].map(|side| side << (64 - bits));
+    let (signed, overflows) = left.cast_signed().overflowing_sub(right.cast_signed());
+    let flags = [(CARRY, left < right), (ZERO, left == right), (SIGN, signed < 0), (OVERFLOW, overflows)];
+    (flags.into_iter().map(|(flag, is_set)| if is_set { flag } else { 0 }).sum(), CARRY | ZERO | SIGN | OVERFLOW)
+}
+
+/// Returns whether two numbers compare so, if the flags, those that are known, are those of their difference.
+pub fn holds(relation: Relation, flags: u64, known: u64) -> Option<bool> {
+    let is = |flag| (known & flag != 0).then_some(flags & flag != 0);
+    let less = || Some(is(SIGN)? != is(OVERFLOW)?);
+    Some(match relation {
+        Relation::Equal => is(ZERO)?,
+        Relation::NotEqual => !is(ZERO)?,
+        Relation::Below => is(CARRY)?,
+        Relation::BelowOrEqual => is(CARRY)? || is(ZERO)?,
+        Relation::Above => !is(CARRY)? && !is(ZERO)?,
+        Relation::AboveOrEqual => !is(CARRY)?,
+        Relation::Less => less()?,
+        Relation::LessOrEqual => less()? || is(ZERO)?,
+        Relation::Greater => !less()? && !is(ZERO)?,
+        Relation::GreaterOrEqual => !less()?,
+        Relation::Negative => is(SIGN)?,
+        Relation::NotNegative => !is(SIGN)?,
+        Relation::Other(_) => return None,
+    })
+}
+
+/// Some instructions of each form: each with a random number, and those that have the lowest.
 pub type Examples = BTreeMap<Form, BTreeSet<(u64, Vec<u8>)>>;
-
-/// The flags of a state.
-pub const FLAGS: [u64; 6] = [0x1, 0x4, 0x10, 0x40, 0x80, 0x800];
+/// The number of a mnemonic with kinds and widths of operands, and bits for what else may matter.
+type Form = (usize, u32);
 /// How many examples of a form to take.
-pub const EXAMPLES: usize = 4;
-/// Where the thread's own memory begins.
-const THREAD: u64 = FAR_PAGE + PAGE / 2;
+const EXAMPLES: usize = 8;
 
 /// Adds the instructions of a program's code to the examples. Returns how many there are.
 pub fn add_examples(examples: &mut Examples, code: &[u8]) -> usize {
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
-    let (mut instruction, mut count) = (Instruction::default(), 0);
     let hasher = BuildHasherDefault::<DefaultHasher>::new();
+    let mut count = 0;
     while decoder.can_decode() {
         let from = decoder.position();
-        decoder.decode_out(&mut instruction);
-        if instruction.is_invalid() || !can_be_tried(&instruction) {
-            continue;
-        }
-        count += 1;
-        let bytes = &code[from..decoder.position()];
-        let number = hasher.hash_one(bytes);
-        let of_form = examples.entry(form(&instruction)).or_default();
-        if of_form.len() < EXAMPLES || of_form.last().is_some_and(|(last, _)| number < *last) {
-            of_form.insert((number, bytes.to_vec()));
+        let instruction = decoder.decode();
+        if !instruction.is_invalid() && !is_excluded(&instruction) {
+            count += 1;
+            let bytes = &code[from..decoder.position()];
+            let of_form = examples.entry(form(&instruction)).or_default();
+            of_form.insert((hasher.hash_one(bytes), bytes.to_vec()));
             if of_form.len() > EXAMPLES {
                 of_form.pop_last();
             }
@@ -49,131 +75,90 @@ pub fn add_examples(examples: &mut Examples, code: &[u8]) -> usize {
     count
 }
 
-/// Returns whether it may be executed here: it asks nothing of the kernel, and does not change how the processor works.
-fn can_be_tried(instruction: &Instruction) -> bool {
-    !matches!(
-        instruction.mnemonic(),
-        Mnemonic::Syscall
-            | Mnemonic::Sysenter
-            | Mnemonic::Int
-            | Mnemonic::Int1
-            | Mnemonic::Int3
-            | Mnemonic::Popf
-            | Mnemonic::Popfq
-            | Mnemonic::Wrfsbase
-    )
+/// Returns whether it calls the kernel, or changes how the processor works.
+fn is_excluded(instruction: &Instruction) -> bool {
+    use Mnemonic::{Int, Int1, Int3, Popf, Popfq, Syscall, Sysenter, Wrfsbase};
+    matches!(instruction.mnemonic(), Int | Int1 | Int3 | Popf | Popfq | Syscall | Sysenter | Wrfsbase)
 }
 
 fn form(instruction: &Instruction) -> Form {
-    let mut operands = [0; 6];
-    for operand in 0..instruction.op_count() {
-        let register = instruction.op_register(operand);
-        operands[operand as usize] = match instruction.op_kind(operand) {
-            OpKind::Memory => 1,
-            OpKind::Register if register.is_gpr8() && !(Register::SPL..=Register::R15L).contains(&register) => {
-                2 + u8::from((Register::AH..=Register::BH).contains(&register))
-            }
-            _ => 0,
-        };
-    }
-    let is = |condition, bit: u8| u8::from(condition) << bit;
-    operands[5] = is(instruction.memory_base() == Register::None, 0)
-        | is(instruction.memory_index() == Register::None, 1)
-        | is(instruction.is_ip_rel_memory_operand(), 2)
-        | is(instruction.segment_prefix() != Register::None, 3)
-        | is(instruction.op0_register() == instruction.op1_register(), 4)
-        | is(instruction.has_rep_prefix() || instruction.has_repne_prefix(), 5)
-        | is(instruction.has_lock_prefix(), 6);
-    (instruction.code() as usize, operands)
+    let registers = (0..instruction.op_count()).map(|operand| instruction.op_register(operand));
+    let is_high = |register| (Register::AH..=Register::BH).contains(&register);
+    let bits = registers.clone().map(|register| register == Register::None).chain(registers.map(is_high)).chain([
+        instruction.op0_register() == instruction.op1_register(),
+        instruction.memory_base() == Register::None,
+        instruction.memory_index() == Register::None,
+        instruction.is_ip_rel_memory_operand(),
+        instruction.segment_prefix() == Register::None,
+        repeats(instruction),
+        instruction.has_lock_prefix(),
+    ]);
+    (instruction.code() as usize, bits.fold(0, |bits, bit| bits << 1 | u32::from(bit)))
+}
+
+fn repeats(instruction: &Instruction) -> bool {
+    instruction.has_rep_prefix() || instruction.has_repne_prefix()
 }
 
 /// One example, made ready to be executed.
 pub struct Example {
     pub bytes: Vec<u8>,
-    instruction: Instruction,
+    repeats: bool,
     memory: Vec<UsedMemory>,
-    /// The page in which it finds memory.
+    /// The page of memory that it finds.
     pub page: u64,
 }
 
 impl Example {
-    /// Lets an absolute address, or one relative to the instruction, be in the page.
+    /// Makes one whose address of memory is in the page, if that is in the instruction alone.
     pub fn new(bytes: &[u8], random: &mut Random) -> Self {
         let mut bytes = bytes.to_vec();
         let mut decoder = Decoder::with_ip(64, &bytes, CODE, DecoderOptions::NONE);
         let instruction = decoder.decode();
         let offsets = decoder.get_constant_offsets(&instruction);
+        let mut factory = InstructionInfoFactory::new();
+        let used = factory.info(&instruction).used_memory().iter();
+        let memory: Vec<_> = used.copied().filter(|used| used.access() != OpAccess::NoMemAccess).collect();
         let is_relative = instruction.is_ip_rel_memory_operand();
-        let is_absolute = instruction.memory_base() == Register::None
-            && instruction.memory_index() == Register::None
-            && instruction.memory_segment() != Register::FS;
-        let (from, page) = match () {
-            () if is_relative => (instruction.next_ip(), FAR_PAGE),
-            () if is_absolute => (0, NEAR_PAGE),
-            () => (0, FAR_PAGE),
+        let is_fixed = |used: &UsedMemory| {
+            [used.base(), used.index()] == [Register::None; 2] && used.segment() != Register::FS && !is_relative
         };
-        if (is_relative || is_absolute) && offsets.has_displacement() {
+        let is_near = |used: &UsedMemory| used.address_size() != CodeSize::Code64 || is_fixed(used);
+        let page = if memory.iter().any(is_near) { NEAR_PAGE } else { FAR_PAGE };
+        if offsets.has_displacement() && (is_relative || memory.iter().any(is_fixed)) {
+            let from = if is_relative { instruction.next_ip() } else { 0 };
             let to = (page + random.below(PAGE / 64) * 64).wrapping_sub(from).to_le_bytes();
             let size = offsets.displacement_size();
             bytes[offsets.displacement_offset()..][..size].copy_from_slice(&to[..size]);
         }
-        let instruction = Decoder::with_ip(64, &bytes, CODE, DecoderOptions::NONE).decode();
-        let mut factory = InstructionInfoFactory::new();
-        let mut memory = factory.info(&instruction).used_memory().to_vec();
-        memory.retain(|used| used.access() != OpAccess::NoMemAccess);
-        let is_near = memory.iter().any(|used| used.address_size() != CodeSize::Code64);
-        Self { page: if is_near { NEAR_PAGE } else { page }, bytes, instruction, memory }
+        Self { bytes, repeats: repeats(&instruction), memory, page }
     }
 
     /// Changes the registers from which it makes addresses, so that those are in the page.
     pub fn aim(&self, state: &mut State, random: &mut Random) {
         for used in &self.memory {
-            let own = if used.segment() == Register::FS { THREAD } else { 0 };
-            let constant = used.displacement().wrapping_add(own);
-            let alignment = if random.below(2) == 0 { 64 } else { 1 };
-            let to = (self.page + random.below(PAGE / alignment) * alignment).wrapping_sub(constant);
-            let number = |register: Register| register.full_register().is_gpr64().then(|| register.full_register().number());
+            let [base, index] = [used.base(), used.index()].map(|register| {
+                let register = register.full_register();
+                register.is_gpr64().then(|| register.number())
+            });
+            let alignment = [1, 64][random.below(2) as usize];
+            let of_thread = if used.segment() == Register::FS { THREAD } else { 0 };
+            let to = self.page + random.below(PAGE / alignment) * alignment;
+            let to = to.wrapping_sub(used.displacement()).wrapping_sub(of_thread);
             let scale = u64::from(used.scale());
-            let (register, factor, rest) = match (number(used.base()), number(used.index())) {
-                (Some(base), Some(index)) if base == index => (base, 1 + scale, to),
-                (Some(base), Some(index)) => {
-                    (base, 1, to.wrapping_sub(state.registers[index].wrapping_mul(scale)))
-                }
-                (Some(base), None) => (base, 1, to),
-                (None, Some(index)) => (index, scale, to),
+            let (register, value) = match (base, index) {
+                // Some programs multiply by 3, 5 or 9 so.
+                (Some(base), Some(index)) if base == index => (base, to / (1 + scale)),
+                (Some(base), Some(index)) => (base, to.wrapping_sub(state[index].wrapping_mul(scale))),
+                (Some(register), None) => (register, to),
+                (None, Some(register)) => (register, to / scale),
                 (None, None) => continue,
             };
-            let value = if factor % 2 == 0 { rest / factor } else { rest.wrapping_mul(inverse(factor)) };
-            let upper = if used.address_size() == CodeSize::Code32 { random.next() << 32 } else { 0 };
-            state.registers[register] = if upper == 0 { value } else { value & 0xffff_ffff | upper };
+            let upper = if used.address_size() == CodeSize::Code64 { 0 } else { random.next() << 32 };
+            state[register] = value ^ upper;
         }
-        if self.instruction.has_rep_prefix() || self.instruction.has_repne_prefix() {
-            state.registers[1] = random.below(40);
+        if self.repeats {
+            state[1] = random.below(40);
         }
     }
-}
-
-/// Returns the number by which an odd number is 1, modulo 2^64.
-fn inverse(odd: u64) -> u64 {
-    (0..6).fold(odd, |found: u64, _| found.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(found))))
-}
-
-/// Returns whether two numbers compare so, if the flags are those of their difference.
-pub fn holds(relation: Relation, flags: u64) -> Option<bool> {
-    let [carry, zero, sign, overflow] = [0x1, 0x40, 0x80, 0x800].map(|flag| flags & flag != 0);
-    Some(match relation {
-        Relation::Equal => zero,
-        Relation::NotEqual => !zero,
-        Relation::Below => carry,
-        Relation::BelowOrEqual => carry || zero,
-        Relation::Above => !carry && !zero,
-        Relation::AboveOrEqual => !carry,
-        Relation::Less => sign != overflow,
-        Relation::LessOrEqual => zero || sign != overflow,
-        Relation::Greater => !zero && sign == overflow,
-        Relation::GreaterOrEqual => sign == overflow,
-        Relation::Negative => sign,
-        Relation::NotNegative => !sign,
-        Relation::Other(_) => return None,
-    })
 }
