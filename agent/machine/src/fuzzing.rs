@@ -3,8 +3,8 @@
 use evictscope_model::FileAddress;
 use gimli::BaseAddresses;
 
+use crate::code::callees;
 use crate::code::graph::{BlockId, FunctionCode};
-use crate::code::{callees, instruction, references};
 use crate::elf::frames::Frames;
 use crate::elf::image::{DebugFileNames, Image};
 use crate::flow::cut::CutPoint;
@@ -45,7 +45,7 @@ pub fn flow(function: &[u8]) {
     code.callees = callees::of(&image, &code, code.blocks.ids());
     let _ = code.loops();
     for instruction in code.blocks.iter().flat_map(|block| &block.instructions) {
-        let _ = (instruction::hit_cost(instruction), references::mentioned(instruction).count());
+        let _ = (instruction.hit.cost(), instruction.mentioned());
     }
     let _ = Interpreter::new(&image, &code).run(None);
     let mut execution = Execution::run(&code);

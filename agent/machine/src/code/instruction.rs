@@ -4,7 +4,7 @@
 use evictscope_model::FileAddress;
 use iced_x86::{Code, FlowControl, Mnemonic, OpAccess, OpKind, Register};
 
-pub use iced_x86::Instruction;
+pub use crate::ir::Instruction;
 
 /// Returns whether it is a call of any kind.
 pub fn is_call(instruction: &Instruction) -> bool {
@@ -114,8 +114,7 @@ const NAMES_4: [&str; 16] = [
     "r15d",
 ];
 
-/// A set of registers: bit i is number i.
-pub type RegisterSet = u16;
+pub use crate::ir::RegisterSet;
 
 /// What a function does with registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,6 @@ pub(crate) mod graph;
 pub(crate) mod imports;
 pub mod instruction;
 pub mod references;
-mod switches;
 
 pub use self::decode::CodeError;
 pub use self::graph::{Block, BlockId, Dominators, EdgeKind, FunctionCode, InstructionId, PerBlock};

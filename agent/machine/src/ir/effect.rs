@@ -330,13 +330,9 @@ impl Effect {
         }
     }
 
-    /// Returns the general registers whose content matters to it.
+    /// Returns the general registers whose content matters to it, apart from the part of one that it does not set.
     pub fn reads(&self) -> RegisterSet {
-        let own = match self {
-            Self::Set { register, width: 1 | 2, .. } => bit(*register),
-            Self::Clobber(clobber) => clobber.reads,
-            _ => 0,
-        };
+        let own = if let Self::Clobber(clobber) = self { clobber.reads } else { 0 };
         let address = match self {
             Self::Read { address, .. } => address.registers(),
             _ => self.stored().map_or(0, Address::registers),

@@ -66,15 +66,32 @@ pub struct Instruction {
     bytes: [u8; MAX_BYTES],
     architecture: Architecture,
     effects: OnceCell<Rc<[Effect]>>,
+    /// For the time of the port.
+    pub iced: iced_x86::Instruction,
+}
+
+impl std::ops::Deref for Instruction {
+    type Target = iced_x86::Instruction;
+
+    fn deref(&self) -> &iced_x86::Instruction {
+        &self.iced
+    }
 }
 
 impl Instruction {
     /// Makes the instruction whose bytes these are, at most [`MAX_BYTES`].
-    pub fn new(architecture: Architecture, address: FileAddress, bytes: &[u8], flow: Flow, hit: Hit) -> Self {
+    pub fn new(
+        architecture: Architecture,
+        address: FileAddress,
+        bytes: &[u8],
+        flow: Flow,
+        hit: Hit,
+        iced: iced_x86::Instruction,
+    ) -> Self {
         let mut kept = [0; MAX_BYTES];
         kept.iter_mut().zip(bytes).for_each(|(kept, byte)| *kept = *byte);
         let length = bytes.len().min(MAX_BYTES) as u8;
-        Self { address, flow, hit, length, bytes: kept, architecture, effects: OnceCell::new() }
+        Self { address, flow, hit, length, bytes: kept, architecture, effects: OnceCell::new(), iced }
     }
 
     /// Returns its bytes.
@@ -99,6 +116,16 @@ impl Instruction {
     /// Returns it as people write it.
     pub fn text(&self) -> String {
         self.architecture.text(self)
+    }
+
+    /// Returns the addresses that it mentions: as memory, as a number, or as where it goes.
+    pub fn mentioned(&self) -> Vec<FileAddress> {
+        self.architecture.mentioned(self)
+    }
+
+    /// Returns whether it only lets control go on.
+    pub fn does_nothing(&self) -> bool {
+        self.flow == Flow::Next && self.effects().is_empty()
     }
 
     /// Returns whether it is a call of any kind.

@@ -11,6 +11,7 @@ use evictscope_model::FileAddress;
 use object::elf::EM_X86_64;
 
 pub use self::convention::Convention;
+use crate::elf::image::Image;
 use crate::ir::{Effect, Instruction};
 
 /// An instruction set, with the conventions of Linux on it.
@@ -19,6 +20,14 @@ pub enum Architecture {
     /// x86 of 64 bits.
     #[default]
     X86_64,
+}
+
+/// Where a jump can lead.
+#[derive(Default)]
+pub(crate) struct Targets {
+    pub all: Vec<FileAddress>,
+    /// The check that limits them, if any: nothing may jump past it to code up to the jump.
+    pub check: Option<FileAddress>,
 }
 
 impl Architecture {
@@ -38,6 +47,77 @@ impl Architecture {
     pub fn decode(self, bytes: &[u8], address: FileAddress) -> Option<Instruction> {
         match self {
             Self::X86_64 => x86_64::decode(bytes, address),
+        }
+    }
+
+    /// Returns an instruction as if it went where the thunk leads that it goes through, if it goes through one.
+    pub(crate) fn behind_thunk(self, image: &Image<'_>, mut instruction: Instruction) -> Instruction {
+        let flow = match self {
+            Self::X86_64 => x86_64::flow_behind(image, &instruction),
+        };
+        instruction.flow = flow.unwrap_or(instruction.flow);
+        instruction
+    }
+
+    /// Returns whether a branch is taken if the stack protector finds the stack intact; `None` if it does not depend on
+    /// that. `before` has the instructions before the branch, the nearest first.
+    pub(crate) fn intact_way<'a>(
+        self,
+        branch: &Instruction,
+        before: impl Iterator<Item = &'a Instruction>,
+    ) -> Option<bool> {
+        match self {
+            Self::X86_64 => x86_64::intact_way(branch, before),
+        }
+    }
+
+    /// Returns where an indirect jump of the function at `entry` can lead, if it is that of a `switch`. `before` has the
+    /// instructions before the jump, the nearest first, and `behind` those that follow it.
+    pub(crate) fn switch<'a>(
+        self,
+        image: &Image<'_>,
+        entry: FileAddress,
+        jump: &Instruction,
+        before: impl Iterator<Item = &'a Instruction> + Clone,
+        behind: impl Iterator<Item = &'a Instruction>,
+    ) -> Targets {
+        match self {
+            Self::X86_64 => x86_64::targets(image, entry, jump, before, behind),
+        }
+    }
+
+    /// Finds what mentions or jumps to an address that `is_target` accepts by its lower half, and also by its own, in
+    /// code of a segment, and shows `look` the address of each place, until that returns `false`.
+    pub(crate) fn candidates(
+        self,
+        code: (FileAddress, &[u8]),
+        is_fixed: bool,
+        is_target: impl Fn(u32) -> bool,
+        look: impl FnMut(FileAddress) -> bool,
+    ) {
+        match self {
+            Self::X86_64 => x86_64::candidates(code, is_fixed, is_target, look),
+        }
+    }
+
+    /// Decodes instructions one after the other, and returns the first that ends past `at`.
+    pub(crate) fn decode_over(self, bytes: &[u8], begin: FileAddress, at: FileAddress) -> Option<Instruction> {
+        match self {
+            Self::X86_64 => x86_64::decode_over(bytes, begin, at),
+        }
+    }
+
+    /// Decodes instructions one after the other, without those that are not valid.
+    pub(crate) fn decode_all(self, bytes: &[u8], begin: FileAddress) -> impl Iterator<Item = Instruction> + use<'_> {
+        match self {
+            Self::X86_64 => x86_64::decode_all(bytes, begin),
+        }
+    }
+
+    /// Returns the addresses that an instruction mentions: as memory, as a number, or as where it goes.
+    pub(crate) fn mentioned(self, instruction: &Instruction) -> Vec<FileAddress> {
+        match self {
+            Self::X86_64 => x86_64::mentioned(instruction),
         }
     }
 

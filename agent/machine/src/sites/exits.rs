@@ -92,13 +92,13 @@ fn site(code: &FunctionCode, point: CutPoint) -> Option<(Instruction, Option<Way
     match point {
         CutPoint::Instruction(InstructionId { block, index }) => {
             let instruction = code.blocks[block].instructions.get(index)?;
-            Some((*instruction, None))
+            Some((instruction.clone(), None))
         }
         CutPoint::Way(block, kind) => {
             let jump = code.blocks[block].instructions.last()?;
             let taken = kind == EdgeKind::Taken;
             // The opposite of a condition differs from it in the lowest bit.
-            Some((*jump, Some(Way { taken, condition: number(jump.condition_code())? ^ u8::from(!taken) })))
+            Some((jump.clone(), Some(Way { taken, condition: number(jump.condition_code())? ^ u8::from(!taken) })))
         }
     }
 }

@@ -152,7 +152,8 @@ fn each_print<'a>(
     let mut execution = Execution::run_from(code, entry, atoms, None);
     for (id, block) in code.blocks.entries().filter(|(_, block)| block.leaves || block.calls()) {
         execution.watch(id, |execution, instruction, state| {
-            let is_tail_call = block.leaves && block.instructions.last() == Some(instruction);
+            let is_tail_call =
+                block.leaves && block.instructions.last().is_some_and(|last| last.address == instruction.address);
             if !is_call(instruction) && !is_tail_call {
                 return;
             }

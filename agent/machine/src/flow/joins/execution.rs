@@ -8,7 +8,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use iced_x86::{Instruction, InstructionInfoFactory};
+use crate::ir::Instruction;
+use iced_x86::InstructionInfoFactory;
 
 use super::loops;
 use super::loops::{Loop, Order};
@@ -301,7 +302,7 @@ impl Execution<'_> {
         let block = &self.code.blocks[index];
         let incoming = self.incoming(index, entry, false);
         let is_head = self.order.is_loop_head(block, index);
-        let is_branch = (block.instructions.last()).is_some_and(Instruction::is_jcc_short_or_near);
+        let is_branch = (block.instructions.last()).is_some_and(Instruction::is_branch);
         let is_shared = incoming.len() > 1 && is_branch && block.instructions.len() <= MAX_SHARED;
         if is_shared && !is_head {
             let states = incoming.iter().map(|(_, state)| state.clone()).collect();

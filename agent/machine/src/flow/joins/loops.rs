@@ -4,8 +4,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
+use crate::ir::Instruction;
 use evictscope_model::FileAddress;
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use petgraph::visit::DfsPostOrder;
 
 use crate::code::graph::{Block, BlockId, FunctionCode, PerBlock};

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::ir::Instruction;
 use evictscope_model::FileAddress;
-use iced_x86::{Instruction, Mnemonic, OpKind};
+use iced_x86::{Mnemonic, OpKind};
 
 use crate::code::graph::BlockId;
 use crate::code::instruction::general_register;

@@ -9,8 +9,9 @@
 
 use std::rc::Rc;
 
+use crate::ir::Instruction;
 use evictscope_model::FileAddress;
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Register};
+use iced_x86::{FlowControl, InstructionInfoFactory, Register};
 
 use crate::code::graph::{BlockId, FunctionCode};
 use crate::code::instruction::{address, writes};

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{Code, Instruction, Mnemonic, OpKind};
+use crate::ir::Instruction;
+use iced_x86::{Code, Mnemonic, OpKind};
 
 use super::cut::CutPoint;
 use super::returns;

@@ -7,8 +7,9 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
+use crate::ir::Instruction;
 use evictscope_model::FileAddress;
-use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{Code, FlowControl, OpKind, Register};
 
 use super::cut::CutPoint;
 use crate::code::graph::{BlockId, FunctionCode, InstructionId};

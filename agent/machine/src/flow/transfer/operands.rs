@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use crate::ir::Instruction;
 use evictscope_model::FileAddress;
-use iced_x86::{Instruction, OpKind, Register};
+use iced_x86::{OpKind, Register};
 
 use crate::code::instruction::{RSP, address, general_register, is_high_byte, operand_bits};
 use crate::flow::state::State;

@@ -5,7 +5,8 @@
 //!
 //! Executes multiplications, divisions, shifts and sign extensions.
 
-use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register, UsedRegister};
+use crate::ir::Instruction;
+use iced_x86::{ConditionCode, InstructionInfoFactory, Mnemonic, OpKind, Register, UsedRegister};
 
 use super::operands::{MemoryPlace, Step};
 use crate::code::instruction::{

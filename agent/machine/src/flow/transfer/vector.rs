@@ -5,7 +5,8 @@
 //! These are the instructions with which compilers move several values at once and add up 8-byte numbers, and the
 //! arithmetic of numbers of type `double`.
 
-use iced_x86::{Code, EncodingKind, Instruction, Mnemonic, OpKind};
+use crate::ir::Instruction;
+use iced_x86::{Code, EncodingKind, Mnemonic, OpKind};
 
 use super::operands::{MemoryPlace, Step};
 use crate::code::instruction::general_register;

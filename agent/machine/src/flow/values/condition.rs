@@ -1,6 +1,7 @@
 //! Conditions: relations between two values, and what follows from those that are known to hold.
 
-use iced_x86::{ConditionCode, Instruction};
+use crate::ir::Instruction;
+use iced_x86::ConditionCode;
 
 use super::value::{Value, low_bits, sign_extended};
 

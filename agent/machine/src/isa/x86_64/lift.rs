@@ -2,10 +2,12 @@
 //!
 //! What is not followed by name is clobbered: whatever iced-x86 says that the instruction writes.
 
-use iced_x86::{ConditionCode, Instruction as Decoded, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{
+    ConditionCode, Instruction as Decoded, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,
+};
 
 use super::{RAX, RBP, RCX, RDX, RSP, general_register, is_high_byte, relation, vector};
-use crate::ir::{Address, Clobber, Effect, Expression, Instruction, Operation, Relation, Test, bit};
+use crate::ir::{Address, Clobber, Effect, Expression, Instruction, Operation, RegisterSet, Relation, Test, bit};
 
 /// Returns the effects of an instruction.
 pub fn lift(instruction: &Instruction) -> Vec<Effect> {
@@ -273,13 +275,21 @@ impl Lifter<'_> {
                 clobber.vectors |= bit(register.full_register().number() as u8);
             }
         }
+        // A whole state of the processor.
+        if matches!(
+            instruction.memory_size(),
+            MemorySize::Fxsave_512Byte | MemorySize::Fxsave64_512Byte | MemorySize::Xsave | MemorySize::Xsave64
+        ) {
+            clobber.vectors = RegisterSet::MAX;
+        }
         if clobber != Clobber::default() {
             self.effects.push(Effect::Clobber(clobber));
         }
     }
 }
 
-fn writes(access: OpAccess) -> bool {
+/// Returns whether an access changes what it accesses.
+pub fn writes(access: OpAccess) -> bool {
     matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
 }
 

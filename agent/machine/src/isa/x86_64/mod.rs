@@ -1,13 +1,21 @@
 //! x86 of 64 bits: what only this folder knows of it, by way of iced-x86.
 
+mod canary;
 mod lift;
+mod references;
+mod switches;
+mod thunks;
 mod vector;
 
 use evictscope_model::FileAddress;
 use iced_x86::{Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Formatter as _, GasFormatter, Mnemonic};
 use iced_x86::{Instruction as Decoded, Register};
 
+pub use self::canary::intact_way;
 pub use self::lift::lift;
+pub use self::references::{candidates, decode_all, decode_over, mentioned};
+pub use self::switches::targets;
+pub use self::thunks::flow_behind;
 use super::Convention;
 use crate::ir::{Expression, Flow, Hit, Instruction, RegisterSet, Relation, Test};
 
@@ -71,7 +79,7 @@ fn made(decoded: &Decoded, bytes: &[u8]) -> Instruction {
         FlowControl::Return => Flow::Return,
         FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend => Flow::Stop,
     };
-    Instruction::new(super::Architecture::X86_64, FileAddress::new(decoded.ip()), bytes, flow, hit(decoded))
+    Instruction::new(super::Architecture::X86_64, FileAddress::new(decoded.ip()), bytes, flow, hit(decoded), *decoded)
 }
 
 /// Decodes an instruction once more.

@@ -29,8 +29,7 @@ pub fn lift(lifter: &mut Lifter<'_>) -> bool {
         _ => instruction.memory_size().size(),
     };
     let lanes = u8::try_from(bytes / 8).unwrap_or(LANES).min(LANES);
-    let mut values: Vec<_> =
-        (0..lanes).map(|lane| source(instruction, lane).unwrap_or(Expression::Unknown)).collect();
+    let mut values: Vec<_> = (0..lanes).map(|lane| source(instruction, lane).unwrap_or(Expression::Unknown)).collect();
     match instruction.op0_kind() {
         _ if values.is_empty() => return false,
         OpKind::Memory if bytes % 8 == 0 && bytes <= 8 * usize::from(LANES) => {

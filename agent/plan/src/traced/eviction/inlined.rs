@@ -216,7 +216,7 @@ pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Sit
         }
         let states = execution.states_in(index);
         let points = block.instructions.iter().zip(states);
-        found.extend(points.map(|(instruction, state)| SiteCandidate { instruction: *instruction, state }));
+        found.extend(points.map(|(instruction, state)| SiteCandidate { instruction: instruction.clone(), state }));
         next = if let [(only, _)] = block.successors.as_slice() { Some(*only) } else { None };
     }
     found
