@@ -220,7 +220,9 @@ fn computed(operation: Operation, of: &[u64]) -> Result<Number> {
         (Operation::SignExtend(bits), &[of]) => Some(signed(of, bits).cast_unsigned()),
         (Operation::ShiftLeft(bits), &[of, count]) => Some(of << by(count, bits)),
         (Operation::ShiftRight(bits), &[of, count]) => Some(low(of, bits) >> by(count, bits)),
-        (Operation::ShiftRightSigned(bits), &[of, count]) => Some((signed(of, bits) >> by(count, bits)).cast_unsigned()),
+        (Operation::ShiftRightSigned(bits), &[of, count]) => {
+            Some((signed(of, bits) >> by(count, bits)).cast_unsigned())
+        }
         (Operation::UpperHalf, &[left, right]) => {
             let product = i128::from(left.cast_signed()) * i128::from(right.cast_signed());
             Some((product >> 64) as u64)

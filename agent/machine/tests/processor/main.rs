@@ -25,7 +25,7 @@ use self::runner::{CODE, MOST_STATES, Runner};
 use self::x86_64::{Example, Examples};
 
 /// From how many states to execute each form.
-const STATES: usize = 200;
+const STATES: usize = 100;
 /// How often to draw states for one example, at most.
 const TRIES: usize = 8;
 
@@ -84,8 +84,8 @@ fn decode(bytes: &[u8]) -> Result<Instruction> {
 impl Report {
     fn try_example(&mut self, bytes: &[u8], wanted: usize, runner: &mut Runner, random: &mut Random) -> Result<()> {
         self.count(&decode(bytes)?);
-        let mut left = wanted;
-        for _ in 0..TRIES {
+        let (mut left, mut tries) = (wanted, 0..TRIES);
+        while left > 0 && tries.next().is_some() {
             let example = Example::new(bytes, random);
             let instruction = decode(&example.bytes)?;
             let shown = || format!("{:02x?} {}: {:?}", example.bytes, instruction.text(), instruction.effects());
