@@ -322,20 +322,32 @@ impl Effect {
         first.into_iter().chain(second)
     }
 
-    /// Returns where it stores.
-    pub fn stored(&self) -> Option<&Address> {
+    /// Returns the memory that it reads or changes, and how many bytes of it, if that is known.
+    pub fn accesses(&self) -> Vec<(Address, Option<u16>)> {
+        let mut accesses = Vec::new();
         match self {
-            Self::Store { address, .. } | Self::ClobberMemory { address, .. } => Some(address),
-            _ => None,
+            Self::Store { address, width, .. } => accesses.push((*address, Some(u16::from(*width)))),
+            Self::Read { address, bytes } | Self::ClobberMemory { address, bytes } => accesses.push((*address, *bytes)),
+            _ => {}
         }
+        for expression in self.expressions() {
+            expression.visit(&mut |part| {
+                if let Expression::Load { address, width } = part {
+                    accesses.push((*address, Some(u16::from(*width))));
+                }
+            });
+        }
+        accesses
     }
 
     /// Returns the general registers whose content matters to it, apart from the part of one that it does not set.
     pub fn reads(&self) -> RegisterSet {
         let own = if let Self::Clobber(clobber) = self { clobber.reads } else { 0 };
         let address = match self {
-            Self::Read { address, .. } => address.registers(),
-            _ => self.stored().map_or(0, Address::registers),
+            Self::Store { address, .. } | Self::Read { address, .. } | Self::ClobberMemory { address, .. } => {
+                address.registers()
+            }
+            _ => 0,
         };
         self.expressions().fold(own | address, |read, expression| read | expression.reads())
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use evictscope_model::FileAddress;
 
-use super::effect::{Effect, Expression, Test};
+use super::effect::{Effect, Expression, Test, bit};
 use crate::isa::Architecture;
 
 /// The most bytes of one instruction, in any instruction set.
@@ -126,6 +126,13 @@ impl Instruction {
     /// Returns whether it only lets control go on.
     pub fn does_nothing(&self) -> bool {
         self.flow == Flow::Next && self.effects().is_empty()
+    }
+
+    /// Returns whether it leaves the stack pointer elsewhere, for whatever time.
+    pub fn moves_stack(&self) -> bool {
+        let stack_pointer = bit(self.architecture.convention().stack_pointer);
+        let moves = |effect: &Effect| matches!(effect, Effect::Push(_)) || effect.writes() & stack_pointer != 0;
+        self.is_call() || self.flow == Flow::Return || self.effects().iter().any(moves)
     }
 
     /// Returns whether it is a call of any kind.

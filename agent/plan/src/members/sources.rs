@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
 use evictscope_machine::code::FunctionCode;
-use evictscope_machine::code::instruction::word_displacement;
 use evictscope_machine::elf::Image;
 use evictscope_machine::flow::Execution;
 use evictscope_machine::flow::interpreter::Halt;
+use evictscope_machine::ir::{Effect, Instruction};
 use evictscope_model::{FileAddress, Member};
 
 use super::info::{Info, only};
@@ -129,7 +129,9 @@ fn client_memory(image: &Image<'_>, called: BTreeSet<FileAddress>) -> Option<Fil
 /// Returns whether a function can add up what lies at the distances of [`ADDED_UP`].
 fn mentions_what_is_added(code: &FunctionCode) -> bool {
     let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-    let loaded: HashSet<FileAddress> = instructions.filter_map(word_displacement).collect();
+    let accesses = instructions.flat_map(Instruction::effects).flat_map(Effect::accesses);
+    let words = accesses.filter(|(_, bytes)| *bytes == Some(8));
+    let loaded: HashSet<FileAddress> = words.map(|(address, _)| FileAddress::new(address.displacement)).collect();
     loaded.iter().any(|first| ADDED_UP.iter().all(|distance| loaded.contains(&first.wrapping_add(*distance))))
 }
 
