@@ -25,6 +25,8 @@ pub struct Convention {
     pub kept_first: &'static [u8],
     /// How many bytes a call pushes: the arguments on the stack begin that far above the callee's stack pointer.
     pub pushed_by_call: u8,
+    /// The register in which a call leaves where its callee is to return, if it pushes nothing.
+    pub link: Option<u8>,
     /// Where a frame pointer points, as an offset from the stack pointer at entry.
     pub frame: i64,
     /// What registers are called.

@@ -2,16 +2,16 @@
 
 use anyhow::{Result, bail, ensure};
 use evictscope_machine::ir::{Address, Effect, Expression, Flow, Instruction, Operation, Test, bit};
-use evictscope_machine::isa::Architecture;
 
 use super::runner::{FLAGS, MEMORY, PAGE, State, VECTORS, WORDS};
-use super::x86_64;
+use super::Processor;
 
 /// A number, unless it is not followed.
 type Number = Option<u64>;
 
 /// What the effects make of a state.
-struct Effects {
+struct Effects<'a> {
+    processor: &'a Processor,
     state: State,
     /// Which bits of it are not followed.
     unknown: State,
@@ -21,9 +21,15 @@ struct Effects {
 }
 
 /// Holds the effects of an instruction against what became of a state, and where the processor went on.
-pub fn compare(instruction: &Instruction, before: &State, page: u64, (after, counter): &(State, u64)) -> Result<()> {
+pub fn compare(
+    processor: &Processor,
+    instruction: &Instruction,
+    before: &State,
+    page: u64,
+    (after, counter): &(State, u64),
+) -> Result<()> {
     let unknown = vec![0; WORDS];
-    let mut effects = Effects { state: before.clone(), unknown, page, temporaries: [None; 256] };
+    let mut effects = Effects { processor, state: before.clone(), unknown, page, temporaries: [None; 256] };
     let next = instruction.next().get();
     let said = match &instruction.flow {
         Flow::Next => Some(next),
@@ -35,7 +41,10 @@ pub fn compare(instruction: &Instruction, before: &State, page: u64, (after, cou
     ensure!(said.is_none_or(|said| said == *counter), "it goes on at {counter:#x}, not at {said:#x?}");
     if instruction.is_call() || instruction.flow == Flow::Return {
         // What they do with the stack is what the convention says.
-        effects.unknown[stack_pointer()] = u64::MAX;
+        effects.unknown[processor.stack_pointer()] = u64::MAX;
+        if let Some(link) = processor.architecture.convention().link {
+            effects.unknown[usize::from(link)] = u64::MAX;
+        }
         effects.unknown[MEMORY..].fill(u64::MAX);
     }
     for effect in instruction.effects() {
@@ -44,25 +53,21 @@ pub fn compare(instruction: &Instruction, before: &State, page: u64, (after, cou
     let Effects { state, unknown, .. } = effects;
     for at in 0..WORDS {
         let (is, said, known) = (after[at], state[at], !unknown[at]);
-        ensure!(is & known == said & known, "{} is {is:#x}, not {said:#x}, in {known:#x}", name(at));
+        ensure!(is & known == said & known, "{} is {is:#x}, not {said:#x}, in {known:#x}", name(processor, at));
     }
     Ok(())
 }
 
-fn stack_pointer() -> usize {
-    Architecture::X86_64.convention().stack_pointer()
-}
-
-fn name(word: usize) -> String {
+fn name(processor: &Processor, word: usize) -> String {
     match word {
         FLAGS => "what the flags are".to_owned(),
-        0..FLAGS => Architecture::X86_64.convention().names[word].to_owned(),
+        0..FLAGS => processor.architecture.convention().names[word].to_owned(),
         VECTORS..MEMORY => format!("lane {} of vector {}", (word - VECTORS) % 4, (word - VECTORS) / 4),
         _ => format!("the word at {:#x} of the page", (word - MEMORY) * 8),
     }
 }
 
-impl Effects {
+impl Effects<'_> {
     fn execute(&mut self, effect: &Effect) -> Result<()> {
         match effect {
             Effect::Let { temporary, value } => self.temporaries[usize::from(*temporary)] = self.value(value)?,
@@ -75,7 +80,7 @@ impl Effects {
             }
             Effect::SetLane { vector, lane, value } => {
                 let value = self.value(value)?;
-                if let Some(at) = lane_at(*vector, *lane) {
+                if let Some(at) = self.processor.lane_at(*vector, *lane) {
                     self.write(at, 8, value);
                 }
             }
@@ -85,24 +90,25 @@ impl Effects {
             }
             Effect::Push(value) => {
                 let value = self.value(value)?;
-                let top = self.read(stack_pointer() * 8, 8).map(|top| top.wrapping_sub(8));
-                self.write(stack_pointer() * 8, 8, top);
+                let top = self.read(self.processor.stack_pointer() * 8, 8).map(|top| top.wrapping_sub(8));
+                self.write(self.processor.stack_pointer() * 8, 8, top);
                 self.store(top, 8, value)?;
             }
             Effect::Compare { left, right, bits } => {
                 let sides = self.value(left)?.zip(self.value(right)?);
-                let (flags, known) = sides.map_or((0, 0), |(left, right)| x86_64::difference(left, right, *bits));
+                let (flags, known) = sides.map_or((0, 0), |(left, right)| (self.processor.difference)(left, right, *bits));
                 (self.state[FLAGS], self.unknown[FLAGS]) = (flags, !known);
             }
             Effect::ZeroAndSign { of, bits } => {
-                let (flags, _) = x86_64::difference(self.value(of)?.unwrap_or(0), 0, *bits);
-                let known = self.value(of)?.map_or(0, |_| x86_64::ZERO_AND_SIGN);
+                let (flags, _) = (self.processor.difference)(self.value(of)?.unwrap_or(0), 0, *bits);
+                let known = self.value(of)?.map_or(0, |_| self.processor.zero_and_sign);
                 (self.state[FLAGS], self.unknown[FLAGS]) = (flags, !known);
             }
             Effect::Clobber(clobber) => {
                 let registers = (0..FLAGS).filter(|number| clobber.registers & bit(*number as u8) != 0);
                 let vectors = (0..64).filter(|number| clobber.vectors & bit(*number) != 0);
-                let lanes = vectors.flat_map(|vector| (0..4).filter_map(move |lane| lane_at(vector, lane)));
+                let processor = self.processor;
+                let lanes = vectors.flat_map(|vector| (0..4).filter_map(move |lane| processor.lane_at(vector, lane)));
                 let flags = clobber.flags.then_some(FLAGS);
                 for word in registers.chain(flags).chain(lanes.map(|at| at / 8)) {
                     self.unknown[word] = u64::MAX;
@@ -166,7 +172,7 @@ impl Effects {
             Expression::Constant(number) => Some(*number),
             Expression::Register { number, width } => self.read(usize::from(*number) * 8, *width),
             Expression::Temporary(temporary) => self.temporaries[usize::from(*temporary)],
-            Expression::Lane { vector, lane } => lane_at(*vector, *lane).and_then(|at| self.read(at, 8)),
+            Expression::Lane { vector, lane } => self.processor.lane_at(*vector, *lane).and_then(|at| self.read(at, 8)),
             Expression::Load { address, width } => match self.address(address) {
                 Some(address) => self.read(self.in_page(address, *width)?, *width),
                 None => None,
@@ -188,18 +194,12 @@ impl Effects {
     fn holds(&self, test: Test) -> Option<bool> {
         let read = |register, width| self.read(usize::from(register) * 8, width);
         match test {
-            Test::Compared(relation) => x86_64::holds(relation, self.state[FLAGS], !self.unknown[FLAGS]),
+            Test::Compared(relation) => (self.processor.holds)(relation, self.state[FLAGS], !self.unknown[FLAGS]),
             Test::Zero { register, width, is_zero } => Some((read(register, width)? == 0) == is_zero),
             Test::Bit { register, bit, is_set } => Some((read(register, 8)? >> bit & 1 == 1) == is_set),
             Test::Unknown => None,
         }
     }
-}
-
-/// Returns where a lane is in a state. Not all vector registers are in it: some processors have more than others.
-fn lane_at(vector: u8, lane: u8) -> Option<usize> {
-    let word = VECTORS + usize::from(vector) * 4 + usize::from(lane);
-    (word < MEMORY).then_some(word * 8)
 }
 
 /// Computes what an operation says; `None` where it says no number.

@@ -1,7 +1,6 @@
 //! Random numbers and states, the same in each run.
 
 use super::runner::{FLAGS, MEMORY, State, WORDS};
-use super::x86_64;
 
 /// Splitmix64.
 pub struct Random(pub u64);
@@ -33,11 +32,11 @@ impl Random {
     }
 
     /// Returns a state with this memory. Some of its numbers are the same, or are in memory, too.
-    pub fn state(&mut self, memory: &[u64]) -> State {
+    pub fn state(&mut self, all_flags: u64, memory: &[u64]) -> State {
         let few = [self.number(), self.number(), memory[self.below(memory.len() as u64) as usize]];
         let mut number = || if self.below(3) == 0 { few[self.below(3) as usize] } else { self.number() };
         let mut state: State = (0..MEMORY).map(|_| number()).collect();
-        state[FLAGS] = self.next() & x86_64::ALL_FLAGS;
+        state[FLAGS] = self.next() & all_flags;
         state.extend(memory);
         state
     }

@@ -18,11 +18,13 @@ typedef unsigned long long u64;
 
 enum { PAGE = 4096, MOST_STATES = 128, LONGEST = 16 };
 
-// What is of one processor: its registers, where the kernel keeps them, how to call the kernel, what traps.
-#ifdef __x86_64__
+// All that an instruction can read and write; not all of it is there on each processor.
 struct state {
-    u64 registers[16], flags, lanes[16][4], memory[PAGE / 8];
+    u64 registers[32], flags, lanes[32][4], memory[PAGE / 8];
 };
+
+// What is of one processor: where the kernel keeps registers, how to call the kernel, what traps.
+#if defined __x86_64__
 static const u8 TRAP[] = {0xcc};
 __asm__(".globl _start, restorer\n_start: and $-16, %rsp\n call begin\nrestorer: mov $15, %eax\n syscall");
 
@@ -66,6 +68,39 @@ static void exchange(struct ucontext *context, struct state *state, int is_load)
     *stored = (*stored & ~1ull) | has;
     vectors->fpstate.mxcsr = 0x1f80;
 }
+#elif defined __aarch64__
+static const u8 TRAP[] = {0x00, 0x00, 0x20, 0xd4};
+__asm__(".globl _start, restorer\n_start: bl begin\nrestorer: mov x8, #139\n svc #0");
+
+static u64 call(u64 number, u64 a, u64 b, u64 c, u64 d, u64 e) {
+    register u64 x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
+    register u64 x3 __asm__("x3") = d, x4 __asm__("x4") = e, x5 __asm__("x5") = 0;
+    __asm__ volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+    return x0;
+}
+
+static void set_thread_pointer(u64 address) { __asm__("msr tpidr_el0, %0" : : "r"(address)); }
+
+static u64 *counter(struct ucontext *context) { return (u64 *)&context->uc_mcontext.pc; }
+
+// Copies registers of the interrupted program to `state`, or from there.
+static void exchange(struct ucontext *context, struct state *state, int is_load) {
+    const u64 FLAGS = 0xf0000000;
+    // The stack pointer follows the general registers.
+    u64 *machine = (u64 *)context->uc_mcontext.regs, *flags = (u64 *)&context->uc_mcontext.pstate;
+    struct fpsimd_context *vectors = (struct fpsimd_context *)context->uc_mcontext.__reserved;
+    for (int i = 0; i < 32; i++)
+        if (is_load) machine[i] = state->registers[i];
+        else state->registers[i] = machine[i];
+    if (is_load) *flags = (*flags & ~FLAGS) | state->flags;
+    else state->flags = *flags & FLAGS;
+    for (int i = 0; i < 64; i++) {
+        u64 *at = (u64 *)vectors->vregs + i, *lane = &state->lanes[i / 2][i % 2];
+        if (is_load) *at = *lane;
+        else *lane = *at;
+    }
+    if (is_load) vectors->fpcr = 0;
+}
 #else
 #error "the test does not know this processor"
 #endif
@@ -94,8 +129,8 @@ static void whole(u64 number, u64 file, void *bytes, u64 left) {
     }
 }
 
-static void copy(u64 *to, const u64 *from) {
-    for (int i = 0; i < PAGE / 8; i++) to[i] = from[i];
+static void copy(void *to, const void *from, u64 bytes) {
+    for (u64 i = 0; i < bytes / 8; i++) ((volatile u64 *)to)[i] = ((const u64 *)from)[i];
 }
 
 static void handle(int signal, void *information, struct ucontext *context) {
@@ -103,9 +138,9 @@ static void handle(int signal, void *information, struct ucontext *context) {
     if (question.count) {
         answers[next].signal = signal;
         answers[next].counter = *counter(context) - (signal == SIGTRAP ? sizeof TRAP : 0);
-        answers[next].state = states[next];
+        copy(&answers[next].state, &states[next], sizeof *states);
         exchange(context, &answers[next].state, 0);
-        copy(answers[next++].state.memory, (u64 *)question.page);
+        copy(answers[next++].state.memory, (void *)question.page, PAGE);
     }
     if (next == question.count) {
         whole(__NR_write, 1, answers, next * sizeof *answers);
@@ -115,7 +150,7 @@ static void handle(int signal, void *information, struct ucontext *context) {
         for (u64 i = 0; i < LONGEST; i++) code[i] = i < question.length ? question.code[i] : TRAP[i % sizeof TRAP];
         __builtin___clear_cache((char *)code, (char *)code + LONGEST);
     }
-    copy((u64 *)question.page, states[next].memory);
+    copy((void *)question.page, states[next].memory, PAGE);
     exchange(context, &states[next], 1);
     *counter(context) = (u64)code;
 }
@@ -126,12 +161,16 @@ static u8 *page(u64 address, u64 more) {
     return (u8 *)address;
 }
 
-void restorer(void);
+__attribute__((visibility("hidden"))) void restorer(void);
 
 void begin(void) {
     static const int SIGNALS[] = {SIGTRAP, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-    stack_t other = {stack, 0, sizeof stack};
-    struct sigaction action = {(void *)handle, SA_SIGINFO | SA_ONSTACK | SA_RESTORER, restorer, 0};
+    // No one relocates addresses in data, so code has to store them.
+    stack_t other = {0, 0, sizeof stack};
+    struct sigaction action = {0, SA_SIGINFO | SA_ONSTACK | SA_RESTORER, 0, 0};
+    other.ss_sp = stack;
+    action.sa_handler = (void *)handle;
+    action.sa_restorer = restorer;
     code = page(CODE, PROT_EXEC);
     for (u64 i = 0; i < PAGE; i++) code[i] = TRAP[i % sizeof TRAP];
     code += PAGE / 2;

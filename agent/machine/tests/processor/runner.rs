@@ -1,20 +1,21 @@
 //! The processor, which executes one instruction from given states: a program in C, in a process of its own.
 
 use std::io::{BufReader, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::compiler;
+use evictscope_testkit::skip::skip;
 
-/// All that an instruction can read and write, as words: general registers, flags, 4 lanes of each vector register, and
-/// the page of memory.
+/// All that an instruction can read and write, as words: 32 general registers, flags, 4 lanes of 32 vector registers, and
+/// the page of memory. What a processor does not have is never changed.
 pub type State = Vec<u64>;
 /// How many words those are, and at which the later ones begin.
 pub const WORDS: usize = MEMORY + PAGE as usize / 8;
-pub const FLAGS: usize = 16;
-pub const VECTORS: usize = 17;
-pub const MEMORY: usize = VECTORS + 4 * 16;
+pub const FLAGS: usize = 32;
+pub const VECTORS: usize = FLAGS + 1;
+pub const MEMORY: usize = VECTORS + 4 * 32;
 
 pub const PAGE: u64 = 4096;
 /// Where instructions are executed.
@@ -29,6 +30,17 @@ pub const MOST_STATES: usize = 128;
 /// `SIGTRAP`: the instruction behind it was reached.
 const TRAPPED: u64 = 5;
 
+/// How to make the runner: position-independent, so that it is where no random number points.
+pub const ALONE: &str = "-O2 -static-pie -fpie -nostdlib -ffreestanding -fno-stack-protector";
+
+/// Compiles a file that is beside this one; `None` if there is no compiler.
+pub fn compile(compiler: &str, source: &str, options: &str) -> Option<PathBuf> {
+    let compiled = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{source}-{compiler}"));
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/processor");
+    let arguments = format!("{options} {source} -o {} -lgcc", compiled.display());
+    compiler::run(&from, compiler, &arguments.split(' ').collect::<Vec<_>>()).then_some(compiled)
+}
+
 pub struct Runner {
     process: Child,
     questions: Option<ChildStdin>,
@@ -36,17 +48,17 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Builds and starts it; `None` if there is no compiler.
-    pub fn start() -> Result<Option<Self>> {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processor/runner.c");
-        // Position-independent, so that it is where no random number points.
-        let alone = "-O2 -static-pie -fpie -nostdlib -ffreestanding -fno-stack-protector -o runner";
-        if !compiler::run(folder, "cc", &alone.split(' ').chain([source]).collect::<Vec<_>>()) {
-            return Ok(None);
-        }
-        let mut command = Command::new(folder.join("runner"));
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("it does not start")?;
+    /// Starts it, in an emulator if there is one; `None` if that is not installed.
+    pub fn start(program: &Path, emulator: Option<&str>) -> Result<Option<Self>> {
+        let mut command = emulator.map_or_else(|| Command::new(program), Command::new);
+        command.args(emulator.map(|_| program));
+        let mut process = match command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                skip(&format!("{} is not installed", command.get_program().display()))?;
+                return Ok(None);
+            }
+            started => started.context("it does not start")?,
+        };
         let answers = BufReader::new(process.stdout.take().context("no output")?);
         Ok(Some(Self { questions: process.stdin.take(), answers, process }))
     }

@@ -45,6 +45,7 @@ pub const CONVENTION: Convention = Convention {
         19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 30,
     ],
     pushed_by_call: 0,
+    link: Some(30),
     frame: 0,
     names: &[
         "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",

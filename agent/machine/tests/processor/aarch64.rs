@@ -1,0 +1,133 @@
+//! What of the test is of aarch64: its flags, which forms of instructions a program has, and how one finds memory.
+
+use evictscope_machine::ir::Relation;
+use evictscope_machine::isa::Architecture;
+use fARM64::{Code, Decoder, DecoderOptions, ExtendType, FlowControl, Instruction, MemIndexMode, Mnemonic, Operand, RegClass, Register};
+
+use super::random::Random;
+use super::runner::{CODE, FAR_PAGE, PAGE, State};
+use super::{Example, Examples, Processor, keep_example};
+
+const NEGATIVE: u64 = 1 << 31;
+const ZERO: u64 = 1 << 30;
+const CARRY: u64 = 1 << 29;
+const OVERFLOW: u64 = 1 << 28;
+
+pub const PROCESSOR: Processor = Processor {
+    architecture: Architecture::Aarch64,
+    compiler: "aarch64-linux-gnu-gcc",
+    emulator: Some("qemu-aarch64"),
+    others: "aarch64.s",
+    vectors: 32,
+    all_flags: NEGATIVE | ZERO | CARRY | OVERFLOW,
+    zero_and_sign: NEGATIVE | ZERO,
+    difference,
+    holds,
+    add_examples,
+    example,
+};
+
+fn difference(left: u64, right: u64, bits: u8) -> (u64, u64) {
+    let [left, right] = [left, right].map(|side| side << (64 - bits));
+    let (signed, overflows) = left.cast_signed().overflowing_sub(right.cast_signed());
+    let flags = [(CARRY, left >= right), (ZERO, left == right), (NEGATIVE, signed < 0), (OVERFLOW, overflows)];
+    let set = flags.into_iter().map(|(flag, is_set)| if is_set { flag } else { 0 }).sum();
+    (set, PROCESSOR.all_flags)
+}
+
+fn holds(relation: Relation, flags: u64, known: u64) -> Option<bool> {
+    let is = |flag| (known & flag != 0).then_some(flags & flag != 0);
+    let less = || Some(is(NEGATIVE)? != is(OVERFLOW)?);
+    Some(match relation {
+        Relation::Equal => is(ZERO)?,
+        Relation::NotEqual => !is(ZERO)?,
+        Relation::Below => !is(CARRY)?,
+        Relation::BelowOrEqual => !is(CARRY)? || is(ZERO)?,
+        Relation::Above => is(CARRY)? && !is(ZERO)?,
+        Relation::AboveOrEqual => is(CARRY)?,
+        Relation::Less => less()?,
+        Relation::LessOrEqual => less()? || is(ZERO)?,
+        Relation::Greater => !less()? && !is(ZERO)?,
+        Relation::GreaterOrEqual => !less()?,
+        Relation::Negative => is(NEGATIVE)?,
+        Relation::NotNegative => !is(NEGATIVE)?,
+        Relation::Other(_) => return None,
+    })
+}
+
+fn add_examples(examples: &mut Examples, code: &[u8]) -> usize {
+    let mut count = 0;
+    for bytes in code.as_chunks::<4>().0 {
+        let instruction = decode(bytes);
+        if !instruction.is_invalid() && !is_excluded(&instruction) {
+            count += 1;
+            keep_example(examples, form(&instruction), bytes);
+        }
+    }
+    count
+}
+
+fn decode(bytes: &[u8]) -> Instruction {
+    Decoder::new(bytes, CODE, DecoderOptions::default()).decode()
+}
+
+/// Returns whether it calls the kernel, goes on forever, waits, changes how the processor works, or reads what is beside it.
+fn is_excluded(instruction: &Instruction) -> bool {
+    use Code::{Brk, Hlt, Hvc, LdrLit32, LdrLit64, LdrLitFp32, LdrLitFp64, LdrLitFp128, LdrswLit, Smc, Svc, Udf};
+    let code = instruction.code();
+    matches!(code, LdrLit32 | LdrLit64 | LdrLitFp32 | LdrLitFp64 | LdrLitFp128 | LdrswLit)
+        || matches!(code, Brk | Hlt | Hvc | Smc | Svc | Udf)
+        || (instruction.flow_control() != FlowControl::Next && instruction.near_branch_target() == CODE)
+        || matches!(code.mnemonic(), Mnemonic::Msr | Mnemonic::Wfe | Mnemonic::Wfi)
+}
+
+fn form(instruction: &Instruction) -> (usize, u32) {
+    let word = instruction.word();
+    let field = |at: u32| word >> at & 31;
+    let [to, left, right] = [0, 5, 16].map(field);
+    let bits = [to == 31, left == 31, right == 31, to == left, left == right, to == right, field(10) == 0];
+    // Kinds of shifts, extensions and conditions; the size of what is in vectors.
+    let kinds = word >> 21 & 7 | (word >> 12 & 15) << 3 | (word >> 30) << 7;
+    let is_with_number = matches!(word >> 25 & 15, 0b1000 | 0b1001);
+    let kinds = if is_with_number { instruction.mnemonic() as u32 } else { kinds };
+    let all = bits.into_iter().fold(kinds, |bits, bit| bits << 1 | u32::from(bit));
+    (instruction.code() as usize, all)
+}
+
+fn number(register: Register) -> Option<usize> {
+    let is_zero = matches!(register, Register::Xzr | Register::Wzr);
+    (register.class() == RegClass::Gp && !is_zero).then(|| register.number().into())
+}
+
+fn example(bytes: &[u8], _: &mut Random) -> Example {
+    let instruction = decode(bytes);
+    let operands: Vec<Operand> = (0..instruction.op_count()).map(|index| instruction.op(index)).collect();
+    let aim = move |state: &mut State, random: &mut Random| {
+        for operand in &operands {
+            let alignment = [1, 64][random.below(2) as usize];
+            let to = FAR_PAGE + random.below(PAGE / alignment) * alignment;
+            match *operand {
+                Operand::MemImm { base, imm, mode } => {
+                    let moved = if mode == MemIndexMode::PostImm { 0 } else { imm.cast_unsigned() };
+                    if let Some(base) = number(base) {
+                        state[base] = to.wrapping_sub(moved);
+                    }
+                }
+                Operand::MemExt { base, index, extend, shift } => {
+                    let (Some(base), index) = (number(base), number(index)) else { continue };
+                    let value = index.map_or(0, |index| state[index]);
+                    let value = match extend {
+                        ExtendType::Uxtw => value & u64::from(u32::MAX),
+                        ExtendType::Sxtw => i64::from(value as i32).cast_unsigned(),
+                        _ => value,
+                    };
+                    if Some(base) != index {
+                        state[base] = to.wrapping_sub(value << shift);
+                    }
+                }
+                _ => {}
+            }
+        }
+    };
+    Example { bytes: bytes.to_vec(), page: FAR_PAGE, aim: Box::new(aim) }
+}
