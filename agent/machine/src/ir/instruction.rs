@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use evictscope_model::FileAddress;
 
-use super::effect::{Effect, Expression, Test};
+use super::effect::{Address, Effect, Expression, Test};
 use crate::isa::Architecture;
 
 /// The most bytes of one instruction, in any instruction set.
@@ -111,6 +111,25 @@ impl Instruction {
             Flow::Call(_) | Flow::IndirectCall(_) | Flow::Return => Rc::default(),
             _ => self.architecture.lift(self).into(),
         })
+    }
+
+    /// Returns the addresses that its effects mention.
+    pub fn addresses(&self) -> Vec<Address> {
+        let mut addresses = Vec::new();
+        for effect in self.effects() {
+            addresses.extend(effect.stored());
+            if let Effect::Read { address, .. } = effect {
+                addresses.push(*address);
+            }
+            for expression in effect.expressions() {
+                expression.visit(&mut |part| {
+                    if let Expression::Load { address, .. } | Expression::Address(address) = part {
+                        addresses.push(*address);
+                    }
+                });
+            }
+        }
+        addresses
     }
 
     /// Returns it as people write it.

@@ -10,7 +10,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
 use object::elf::EM_X86_64;
 
-pub use self::convention::Convention;
+pub use self::convention::{Convention, numbers};
 use crate::elf::image::Image;
 use crate::ir::{Effect, Instruction};
 

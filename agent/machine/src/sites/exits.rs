@@ -202,9 +202,9 @@ mod tests {
     use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
     use crate::code::instruction::address;
     use crate::elf::image::Image;
+    use crate::flow::Operand;
     use crate::flow::execution::Execution;
     use crate::flow::returns::Results;
-    use crate::flow::state::Operand;
     use crate::sites::site::Calls;
 
     /// The address of the code, of which the second jump is an exit for those that take it.

@@ -12,8 +12,8 @@ use crate::code::instruction::{self, Instruction, address};
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::flow::recipe::{Reach, Recipe};
-use crate::flow::state::{Operand, State};
 use crate::flow::value::Value;
+use crate::flow::{Operand, State};
 
 /// One probe site.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]

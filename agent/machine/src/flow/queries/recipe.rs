@@ -5,9 +5,10 @@ use std::fmt;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Serialize, Serializer};
 
+use super::operand::{Operand, SlotBase};
 use crate::budget::Budget;
 use crate::flow::joins::execution::Execution;
-use crate::flow::state::{Operand, SlotBase, State};
+use crate::flow::state::State;
 use crate::flow::values::atoms::{Atom, Atoms, Truth};
 use crate::flow::values::condition::{Condition, Relation, implies, is_impossible};
 use crate::flow::values::value::{AtomId, Value};
@@ -259,11 +260,13 @@ impl Atoms {
 #[cfg(test)]
 mod tests {
     use super::{Atom, Atoms, Condition, Value};
+    use crate::budget::Budget;
     use crate::flow::values::condition::Relation;
+    use crate::isa::Architecture;
 
     #[test]
     fn a_substitution_reaches_into_atoms_and_folds() {
-        let mut atoms = Atoms::default();
+        let mut atoms = Atoms::new(Architecture::X86_64, Budget::default());
         let x = atoms.value(Atom::Entry(3));
         let below = atoms.zero_extended(&x.offset(u64::MAX), 32);
         let truth = atoms.truth(Condition {

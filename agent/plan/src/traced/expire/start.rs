@@ -118,7 +118,7 @@ impl<'a> ByType<'a> {
     /// Executes `code`, which is called with the type in these registers.
     pub fn run(code: &'a FunctionCode, registers: &[usize]) -> Self {
         let run = |number| {
-            let mut atoms = Atoms::new(code.budget.clone());
+            let mut atoms = Atoms::new(code.architecture, code.budget.clone());
             let mut entry = State::at_entry(&mut atoms);
             for register in registers {
                 entry.registers[*register] = Value::constant(number);
