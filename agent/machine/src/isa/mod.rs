@@ -4,126 +4,27 @@
 //! folder of its own, and nothing outside that knows its instructions, its registers by name, or its conventions.
 
 mod aarch64;
+mod architecture;
 mod convention;
+mod table;
 mod unwinding;
 mod x86_64;
 
-use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_abi::When;
 use evictscope_model::FileAddress;
-use object::elf::{EM_AARCH64, EM_X86_64};
 
-pub use self::convention::Convention;
-pub(crate) use self::unwinding::{Relocation, Unwinding};
+pub use self::architecture::{Architecture, Register};
+pub use self::convention::{Convention, numbers};
+pub(crate) use self::unwinding::Relocation;
+use self::table::Targets;
 use crate::elf::image::Image;
-use crate::ir::{Effect, Instruction, Test};
-
-/// An instruction set, with the conventions of Linux on it.
-#[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Architecture {
-    /// x86 of 64 bits.
-    #[default]
-    X86_64,
-    /// Arm of 64 bits.
-    Aarch64,
-}
-
-/// A general register.
-#[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Register {
-    /// Whose it is.
-    pub architecture: Architecture,
-    /// Its number in instructions.
-    pub number: u8,
-}
-
-impl Register {
-    /// Returns its index among all registers.
-    pub fn index(self) -> usize {
-        self.number.into()
-    }
-
-    /// Returns what it, or its low 4 bytes, is called.
-    pub fn name(self, width: u8) -> &'static str {
-        self.architecture.convention().register_name(self.number, width)
-    }
-}
-
-/// Where a jump can lead.
-#[derive(Default)]
-pub(crate) struct Targets {
-    pub all: Vec<FileAddress>,
-    /// The check that limits them, if any: nothing may jump past it to code up to the jump.
-    pub check: Option<FileAddress>,
-}
+use crate::ir::{Effect, Instruction};
 
 impl Architecture {
-    /// Returns the one that an ELF header's `e_machine` stands for.
-    pub fn of_machine(machine: u16) -> Option<Self> {
-        match machine {
-            EM_X86_64 => Some(Self::X86_64),
-            EM_AARCH64 => Some(Self::Aarch64),
-            _ => None,
-        }
-    }
-
-    /// Returns what functions agree on.
-    pub fn convention(self) -> &'static Convention {
-        match self {
-            Self::X86_64 => &x86_64::CONVENTION,
-            Self::Aarch64 => &aarch64::CONVENTION,
-        }
-    }
-
-    /// Returns how tables number registers.
-    pub(crate) fn unwinding(self) -> &'static Unwinding {
-        match self {
-            Self::X86_64 => &x86_64::UNWINDING,
-            Self::Aarch64 => &aarch64::UNWINDING,
-        }
-    }
-
-    /// Returns the number that instructions use for a general register that debug information names.
-    pub(crate) fn register_of_table(self, register: gimli::Register) -> Option<u8> {
-        self.unwinding().numbers.get(usize::from(register.0)).copied()
-    }
-
-    /// Returns what a relocation of a type does, if that is understood.
-    pub(crate) fn relocation(self, kind: u32) -> Option<Relocation> {
-        match self {
-            Self::X86_64 => x86_64::relocation(kind),
-            Self::Aarch64 => aarch64::relocation(kind),
-        }
-    }
-
-    /// Finds what looks like a direct call, and returns the address after each, and what it calls.
-    pub(crate) fn calls(
-        self,
-        begin: FileAddress,
-        code: &[u8],
-    ) -> impl Iterator<Item = (FileAddress, FileAddress)> + use<'_> {
-        let x86 = (self == Self::X86_64).then(|| x86_64::calls(begin, code));
-        let arm = (self == Self::Aarch64).then(|| aarch64::calls(begin, code));
-        x86.into_iter().flatten().chain(arm.into_iter().flatten())
-    }
-
     /// Decodes the instruction that `bytes` begin with; `None` if they do not begin with one.
     pub fn decode(self, bytes: &[u8], address: FileAddress) -> Option<Instruction> {
         match self {
             Self::X86_64 => x86_64::decode(bytes, address),
             Self::Aarch64 => aarch64::decode(bytes, address),
-        }
-    }
-
-    /// Returns which calls a test lets go where its branch goes, as the BPF programs know them; `None` if they cannot.
-    pub(crate) fn when(self, test: Test) -> Option<When> {
-        let positive = |when: When, holds| if holds { when } else { when.opposite() };
-        match (self, test) {
-            (Self::X86_64, Test::Compared(relation)) => Some(When::condition(x86_64::condition(relation))),
-            (Self::Aarch64, Test::Compared(relation)) => Some(When::condition(aarch64::condition(relation))),
-            (_, Test::Zero { register, width, is_zero }) => Some(positive(When::not_zero(register, width), !is_zero)),
-            (_, Test::Bit { register, bit, is_set }) => Some(positive(When::bit(register, bit), is_set)),
-            (_, Test::Unknown) => None,
         }
     }
 
@@ -242,28 +143,4 @@ impl Mentions {
             Architecture::Aarch64 => self.pages.mentioned(instruction).into_iter().collect(),
         }
     }
-}
-
-/// How far a function extends if the file does not say, in bytes.
-const DEFAULT_SIZE: u64 = 64 << 10;
-
-/// Returns the entries of a table of the function at `entry` that lie in the function, up to the first that does not.
-fn entries(
-    image: &Image<'_>,
-    entry: FileAddress,
-    length: u64,
-    at: impl Fn(u64) -> Option<FileAddress>,
-) -> Vec<FileAddress> {
-    let name = image.symbols.function_name(entry);
-    let named = name.and_then(|name| image.symbols.function(name));
-    let end = match (image.frames.at(entry), named.map(|symbol| symbol.size)) {
-        (Some(frame), _) => frame.end,
-        (None, Some(size)) if size > 0 => entry.saturating_add(size),
-        (None, _) => entry.saturating_add(DEFAULT_SIZE),
-    };
-    let entries = (0..length).map_while(at);
-    let mut targets: Vec<FileAddress> = entries.take_while(|target| (entry..end).contains(target)).collect();
-    targets.sort_unstable();
-    targets.dedup();
-    targets
 }

@@ -6,7 +6,9 @@
 
 use fARM64::{Code, Operand};
 
-use super::decoded;
+use super::decode::decoded;
+use super::operands::general;
+use super::tables::SP;
 use crate::ir::{Flow, Instruction, Relation, Test, Effect, Expression, bit};
 
 /// How many instructions before the comparison both sides are loaded.
@@ -32,7 +34,7 @@ pub fn intact_way<'a>(branch: &Instruction, mut before: impl Iterator<Item = &'a
     let is_from_stack = |side: u8| {
         let writers = before.iter().find(|writer| writer.effects().iter().any(|effect| effect.writes() & bit(side) != 0));
         writers.map(|writer| decoded(writer).op(1)).map(|from| match from {
-            Operand::MemImm { base, .. } => matches!(super::general(base), Some(super::SP | 29)),
+            Operand::MemImm { base, .. } => matches!(general(base), Some(SP | 29)),
             _ => false,
         })
     };

@@ -5,14 +5,17 @@
 //!
 //! What is not followed by name is clobbered: whatever fARM64 says that the instruction writes.
 
-use fARM64::{Code, Condition, Instruction as Decoded, Mnemonic, OpAccess, Operand, instruction_info};
+use fARM64::{Code, Condition, Mnemonic, OpAccess, Operand, instruction_info};
 
-use super::{SP, general, memory, relation, vector};
+use super::decode::decoded;
+use super::operands::{Lifter, RA, RD, RM, RN, general, global, relation, somewhere, sum};
+use super::tables::SP;
+use super::{memory, vector};
 use crate::ir::{Clobber, Effect, Expression, Instruction, Operation, Test, bit};
 
 /// Returns the effects of an instruction.
 pub fn lift(instruction: &Instruction) -> Vec<Effect> {
-    let decoded = super::decoded(instruction);
+    let decoded = decoded(instruction);
     let mut lifter = Lifter { decoded: &decoded, word: decoded.word(), effects: Vec::new() };
     let is_followed = match lifter.word >> 25 & 15 {
         0b1000 | 0b1001 => lifter.with_number(),
@@ -27,48 +30,10 @@ pub fn lift(instruction: &Instruction) -> Vec<Effect> {
     lifter.effects
 }
 
-/// An instruction, and those of its effects that are known.
-pub struct Lifter<'a> {
-    pub decoded: &'a Decoded,
-    pub word: u32,
-    pub effects: Vec<Effect>,
-}
-
 /// What a result is called until it is written.
 const RESULT: u8 = 0;
 
-/// Where fields of a word begin that hold numbers of registers: those of the result, and of the operands.
-pub const RD: u32 = 0;
-pub const RN: u32 = 5;
-const RA: u32 = 10;
-pub const RM: u32 = 16;
-
 impl Lifter<'_> {
-    pub fn field(&self, at: u32) -> u8 {
-        (self.word >> at & 31) as u8
-    }
-
-    fn number(&self, at: u32, bits: u32) -> u64 {
-        u64::from(self.word >> at & ((1 << bits) - 1))
-    }
-
-    /// Returns how many bytes it works on.
-    fn width(&self) -> u8 {
-        if self.word >> 31 == 1 { 8 } else { 4 }
-    }
-
-    fn bits(&self) -> u8 {
-        8 * self.width()
-    }
-
-    /// Returns the register in a field, of which this number of bytes count.
-    pub fn part(&self, at: u32, width: u8) -> Expression {
-        match self.field(at) {
-            SP => Expression::Constant(0),
-            number => Expression::Register { number, width },
-        }
-    }
-
     fn register(&self, at: u32) -> Expression {
         self.part(at, self.width())
     }
@@ -76,13 +41,6 @@ impl Lifter<'_> {
     /// Returns the same, in an operand in which the last register is the stack pointer.
     fn register_or_sp(&self, at: u32) -> Expression {
         Expression::Register { number: self.field(at), width: self.width() }
-    }
-
-    /// Sets the register of the result. To set the one that is always zero has no effect.
-    pub fn set(&mut self, width: u8, value: Expression) {
-        if self.field(RD) != SP {
-            self.effects.push(Effect::Set { register: self.field(RD), width, value });
-        }
     }
 
     fn write(&mut self, value: Expression) -> bool {
@@ -96,7 +54,7 @@ impl Lifter<'_> {
         match self.decoded.code().mnemonic() {
             Mnemonic::Adr | Mnemonic::Adrp => match self.decoded.op(1) {
                 Operand::Label(to) => {
-                    self.set(8, memory::global(to));
+                    self.set(8, global(to));
                     true
                 }
                 _ => false,
@@ -357,7 +315,7 @@ impl Lifter<'_> {
             }
         }
         if self.decoded.mnemonic() == Mnemonic::Dc {
-            let address = memory::somewhere(general(self.decoded.op_register(1)));
+            let address = somewhere(general(self.decoded.op_register(1)));
             self.effects.push(Effect::ClobberMemory { address, bytes: None });
         }
         let mut clobber = Clobber { flags: info.flags_written(), ..Clobber::default() };
@@ -378,23 +336,12 @@ impl Lifter<'_> {
 }
 
 /// Returns whether an access changes what it accesses.
-pub fn writes(access: OpAccess) -> bool {
+fn writes(access: OpAccess) -> bool {
     matches!(access, OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite)
 }
 
 fn reads(access: OpAccess) -> bool {
     !matches!(access, OpAccess::Write | OpAccess::None)
-}
-
-/// Returns the sum or difference of two numbers.
-pub fn sum(is_difference: bool, left: Expression, right: Expression) -> Expression {
-    let zero = Expression::Constant(0);
-    match is_difference {
-        _ if right == zero => left,
-        false if left == zero => right,
-        true => Expression::of_two(Operation::Subtract, left, right),
-        false => Expression::of_two(Operation::Add, left, right),
-    }
 }
 
 /// Returns what logic makes of two numbers, of which it may have inverted the second.

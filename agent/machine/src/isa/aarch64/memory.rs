@@ -2,8 +2,7 @@
 
 use fARM64::{ExtendType, Instruction as Decoded, MemIndexMode, Mnemonic, Operand, Register, UsedMemory};
 
-use super::general;
-use super::lift::{Lifter, sum};
+use super::operands::{Lifter, general, somewhere, sum};
 use crate::ir::{Address, Effect, Expression, Operation};
 
 /// The most bytes that an instruction moves that has a limit: four vector registers.
@@ -166,7 +165,7 @@ fn operand(operand: &Operand) -> Option<(Address, Option<MovedBase>)> {
             Some((Address { base: Some(base), displacement, ..Address::default() }, moved))
         }
         Operand::MemExt { base, index, extend, shift } => {
-            let index = general(index).map(|index| (index, 1 << shift));
+            let index = general(index).map(|index| (index, 1_u8.checked_shl(shift.into()).unwrap_or(1)));
             // A part of the index is not followed.
             let is_elsewhere = !matches!(extend, ExtendType::Uxtx | ExtendType::Sxtx);
             Some((Address { base: general(base), index, displacement: 0, is_elsewhere }, None))
@@ -182,14 +181,4 @@ pub fn address(decoded: &Decoded, used: &UsedMemory) -> Address {
     let known = operands.filter(|_| !used.base.is_sve()).find_map(|of| operand(&of));
     // One whose base is moved by a register begins there.
     known.map_or_else(|| somewhere(general(used.base)), |(address, _)| address)
-}
-
-/// Returns an address somewhere near one in a register.
-pub fn somewhere(base: Option<u8>) -> Address {
-    Address { base, is_elsewhere: true, ..Address::default() }
-}
-
-/// Returns an address in the file.
-pub fn global(at: u64) -> Expression {
-    Expression::Address(Address { displacement: at, ..Address::default() })
 }

@@ -2,7 +2,8 @@
 
 use evictscope_model::FileAddress;
 
-use super::{LENGTH, SP, decode};
+use super::decode::decode;
+use super::tables::{LENGTH, SP, words};
 use crate::ir::Instruction;
 
 /// The pages that registers hold, for code that is read from one instruction to the next.
@@ -75,12 +76,6 @@ impl Pages {
 
 /// The registers that a call may change.
 const CALL: [usize; 19] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18];
-
-/// Returns the words of code, with their addresses.
-pub fn words(code: &[u8], begin: FileAddress) -> impl Iterator<Item = (u32, FileAddress)> {
-    let words = code.as_chunks::<LENGTH>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
-    words.zip((begin.get()..).step_by(LENGTH).map(FileAddress::new))
-}
 
 /// Shows `look` the address of each instruction that may mention a target, until it returns `false`.
 pub fn candidates(

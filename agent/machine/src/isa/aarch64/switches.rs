@@ -6,10 +6,11 @@
 use evictscope_model::FileAddress;
 use fARM64::{Code, Operand};
 
-use super::decoded;
+use super::decode::decoded;
+use super::operands::general;
 use crate::elf::image::Image;
 use crate::ir::{Effect, Expression, Flow, Instruction, Operation, Relation, Test, bit};
-use crate::isa::{Targets, entries};
+use crate::isa::table::{Targets, entries};
 
 /// The most entries of one table.
 const MAX_TABLE: u64 = 512;
@@ -58,9 +59,9 @@ fn found(image: &Image<'_>, entry: FileAddress, jump: &Instruction, before: &[&I
         Code::LdrswReg => (4, true),
         _ => return None,
     };
-    let check = check(read, before_read, super::general(index)?);
+    let check = check(read, before_read, general(index)?);
     let length = check.map_or(MAX_TABLE, |(_, last)| last.saturating_add(1).min(MAX_TABLE));
-    let base = super::general(base)?;
+    let base = general(base)?;
     let table = address_in(before_read, base)?;
     let anchor = if anchor == base { table } else { address_in(before_sum, anchor)? };
     let all = entries(image, entry, length, |index| {

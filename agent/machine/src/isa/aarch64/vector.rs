@@ -5,11 +5,8 @@
 
 use fARM64::{Code, Operand, VectorArrangement};
 
-use super::lift::{Lifter, RD, RM, RN};
+use super::operands::{Lifter, RA, RD, RM, RN};
 use crate::ir::{Effect, Expression, Operation};
-
-/// Where the field of a third operand begins.
-const RA: u32 = 10;
 
 /// Lifts an instruction on vector registers. Returns `false` if it is another, or is not followed.
 pub fn lift(lifter: &mut Lifter<'_>) -> bool {

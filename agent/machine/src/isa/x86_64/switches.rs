@@ -5,11 +5,12 @@ use iced_x86::{
     Code, ConditionCode, FlowControl, Instruction as Decoded, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 
+use super::decode::decoded;
 use super::lift::writes;
-use super::{decoded, is_high_byte};
+use super::operands::is_high_byte;
 use crate::elf::image::Image;
 use crate::ir::{Expression, Flow, Instruction};
-use crate::isa::{Targets, entries};
+use crate::isa::table::{Targets, entries};
 
 /// The most entries of one table.
 const MAX_TABLE: u64 = 512;
@@ -21,6 +22,7 @@ const LOOP_DISTANCE: usize = 4_096;
 const MAX_TABLES: usize = 4;
 /// The second byte of `lea` to a register of 8 bytes.
 const LEA: u8 = 0x8d;
+
 #[derive(Clone, Copy)]
 struct IndexCheck {
     at: FileAddress,
