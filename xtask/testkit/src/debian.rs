@@ -26,7 +26,11 @@ pub const SERVERS: Needed = Needed {
     programs: "redis-server redis-cli:redis-tools redis-benchmark:redis-tools systemd-analyze:systemd curl",
 };
 pub const RULES: Needed = Needed { by: "checking the rules", programs: "promtool:prometheus prometheus" };
-pub const COMPILERS: Needed = Needed { by: "planning for programs of both compilers", programs: "gcc clang" };
+pub const COMPILERS: Needed = Needed {
+    by: "planning for programs of both compilers, and holding the lifters against processors",
+    // The third brings two packages, the last emulates the other processor.
+    programs: "gcc clang aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc:libc6-dev-arm64-cross qemu-aarch64:qemu-user",
+};
 pub const GO: Needed = Needed { by: "generating the dashboards and checking the Helm chart", programs: "go:golang-go" };
 pub const PACKING: Needed = Needed {
     by: "packing",

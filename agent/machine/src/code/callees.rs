@@ -10,7 +10,7 @@ use evictscope_model::FileAddress;
 
 use super::graph::{Block, BlockId, FunctionCode};
 use crate::elf::image::Image;
-use crate::ir::{Flow, Instruction, RegisterSet};
+use crate::ir::{Flow, Instruction, RegisterSet, bit};
 
 /// How deep to follow calls that pass an argument on; below that every register counts as read.
 const MAX_DEPTH: u32 = 3;
@@ -72,7 +72,7 @@ impl Survey<'_, '_> {
     }
 
     fn written_by(&mut self, code: &FunctionCode, depth: u32) -> RegisterSet {
-        let mut written = 0;
+        let mut written = code.architecture.convention().link.map_or(0, bit);
         for function in code.blocks.iter().filter_map(Block::tail_callee) {
             written |= self.look_at(function, depth).writes;
         }

@@ -9,9 +9,10 @@ const HOOKS: [&str; 3] = ["mcount", "_mcount", "__fentry__"];
 /// Returns the name of the function that an instruction calls, if it calls one that has a name.
 pub fn callee_name<'data>(image: &Image<'data>, call: &Instruction) -> Option<&'data str> {
     match call.flow {
-        Flow::Call(function) => {
-            image.symbols.function_name(function).or_else(|| image.import(image.architecture.slot_of_stub(image, function)?))
-        }
+        Flow::Call(function) => image
+            .symbols
+            .function_name(function)
+            .or_else(|| image.import(image.architecture.slot_of_stub(image, function)?)),
         Flow::IndirectCall(_) => image.import(call.slot()?),
         _ => None,
     }

@@ -71,8 +71,7 @@ fn verify(image: &Image<'_>, at: FileAddress, targets: &[Range<FileAddress>], bu
     }
     *budget = budget.checked_sub(distance)?;
     let mentioned = image.architecture.mentioned_at(bytes(image, frame), frame.start, at);
-    let target =
-        mentioned.into_iter().find(|address| targets.iter().any(|target| target.contains(address)))?;
+    let target = mentioned.into_iter().find(|address| targets.iter().any(|target| target.contains(address)))?;
     Some(Reference { target, frame })
 }
 

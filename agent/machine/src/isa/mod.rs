@@ -14,8 +14,8 @@ use evictscope_model::FileAddress;
 
 pub use self::architecture::{Architecture, Register};
 pub use self::convention::{Convention, numbers};
-pub(crate) use self::unwinding::Relocation;
 use self::table::Targets;
+pub(crate) use self::unwinding::Relocation;
 use crate::elf::image::Image;
 use crate::ir::{Effect, Instruction};
 

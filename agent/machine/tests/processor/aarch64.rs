@@ -2,7 +2,10 @@
 
 use evictscope_machine::ir::Relation;
 use evictscope_machine::isa::Architecture;
-use fARM64::{Code, Decoder, DecoderOptions, ExtendType, FlowControl, Instruction, MemIndexMode, Mnemonic, Operand, RegClass, Register};
+use fARM64::{
+    Code, Decoder, DecoderOptions, ExtendType, FlowControl, Instruction, MemIndexMode, Mnemonic, Operand, RegClass,
+    Register,
+};
 
 use super::random::Random;
 use super::runner::{CODE, FAR_PAGE, PAGE, State};
@@ -16,9 +19,11 @@ const OVERFLOW: u64 = 1 << 28;
 pub const PROCESSOR: Processor = Processor {
     architecture: Architecture::Aarch64,
     compiler: "aarch64-linux-gnu-gcc",
-    emulator: Some("qemu-aarch64"),
+    // With those, it would keep vector registers in two places.
+    emulator: Some("qemu-aarch64 -cpu max,sve=off,sme=off"),
     others: "aarch64.s",
     vectors: 32,
+    addresses: (1 << 56) - 1,
     all_flags: NEGATIVE | ZERO | CARRY | OVERFLOW,
     zero_and_sign: NEGATIVE | ZERO,
     difference,
@@ -122,7 +127,7 @@ fn example(bytes: &[u8], _: &mut Random) -> Example {
                         _ => value,
                     };
                     if Some(base) != index {
-                        state[base] = to.wrapping_sub(value << shift);
+                        state[base] = to.wrapping_sub(value << (shift & 0x7));
                     }
                 }
                 _ => {}

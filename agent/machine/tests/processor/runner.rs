@@ -50,8 +50,9 @@ pub struct Runner {
 impl Runner {
     /// Starts it, in an emulator if there is one; `None` if that is not installed.
     pub fn start(program: &Path, emulator: Option<&str>) -> Result<Option<Self>> {
-        let mut command = emulator.map_or_else(|| Command::new(program), Command::new);
-        command.args(emulator.map(|_| program));
+        let mut words = emulator.unwrap_or_default().split_whitespace();
+        let mut command = words.next().map_or_else(|| Command::new(program), Command::new);
+        command.args(words).args(emulator.map(|_| program));
         let mut process = match command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 skip(&format!("{} is not installed", command.get_program().display()))?;

@@ -6,8 +6,8 @@ use iced_x86::{CodeSize, Decoder, DecoderOptions, Instruction, InstructionInfoFa
 use iced_x86::{Mnemonic, OpAccess, Register, UsedMemory};
 
 use super::random::Random;
-use super::{Example, Examples, Processor, keep_example};
 use super::runner::{CODE, FAR_PAGE, NEAR_PAGE, PAGE, State, THREAD};
+use super::{Example, Examples, Processor, keep_example};
 
 const CARRY: u64 = 0x1;
 const ZERO: u64 = 0x40;
@@ -24,6 +24,7 @@ pub const PROCESSOR: Processor = Processor {
     others: "x86_64.s",
     // Some processors have more.
     vectors: 16,
+    addresses: u64::MAX,
     all_flags: ALL_FLAGS,
     zero_and_sign: ZERO_AND_SIGN,
     difference,

@@ -9,7 +9,7 @@ use fARM64::{Code, Operand};
 use super::decode::decoded;
 use super::operands::general;
 use super::tables::SP;
-use crate::ir::{Flow, Instruction, Relation, Test, Effect, Expression, bit};
+use crate::ir::{Effect, Expression, Flow, Instruction, Relation, Test, bit};
 
 /// How many instructions before the comparison both sides are loaded.
 const LOAD_DISTANCE: usize = 6;
@@ -32,7 +32,8 @@ pub fn intact_way<'a>(branch: &Instruction, mut before: impl Iterator<Item = &'a
     let sides = [5, 16].map(|at| (comparison.word() >> at & 31) as u8);
     let before: Vec<&Instruction> = before.take(LOAD_DISTANCE).collect();
     let is_from_stack = |side: u8| {
-        let writers = before.iter().find(|writer| writer.effects().iter().any(|effect| effect.writes() & bit(side) != 0));
+        let writers =
+            before.iter().find(|writer| writer.effects().iter().any(|effect| effect.writes() & bit(side) != 0));
         writers.map(|writer| decoded(writer).op(1)).map(|from| match from {
             Operand::MemImm { base, .. } => matches!(general(base), Some(SP | 29)),
             _ => false,

@@ -69,9 +69,7 @@ impl Lifter<'_> {
                         true
                     }
                     // The sum with a number other than 0 leaves the flags of the difference from the opposite.
-                    Mnemonic::Adds if number != 0 => {
-                        self.difference(left, Expression::Constant(number.wrapping_neg()))
-                    }
+                    Mnemonic::Adds if number != 0 => self.difference(left, Expression::Constant(number.wrapping_neg())),
                     Mnemonic::Adds => self.sum(left, Expression::Constant(0)),
                     _ => self.difference(left, Expression::Constant(number)),
                 }
@@ -328,7 +326,12 @@ impl Lifter<'_> {
                 clobber.vectors |= bit(register.number());
             }
         }
-        clobber.from = clobber.registers | clobber.reads;
+        for index in 0..self.decoded.op_count() {
+            clobber.from |= match self.decoded.op(index) {
+                Operand::Reg { reg, .. } | Operand::RegBang(reg) => general(reg).map_or(0, bit),
+                _ => 0,
+            };
+        }
         if clobber != Clobber::default() {
             self.effects.push(Effect::Clobber(clobber));
         }

@@ -5,6 +5,9 @@ use fARM64::{ExtendType, Instruction as Decoded, MemIndexMode, Mnemonic, Operand
 use super::operands::{Lifter, general, somewhere, sum};
 use crate::ir::{Address, Effect, Expression, Operation};
 
+/// The bits of what fARM64 says of a shifted index that say by how many bits.
+const SHIFT: u8 = 0x7;
+
 /// The most bytes that an instruction moves that has a limit: four vector registers.
 pub const MOST_BYTES: u16 = 64;
 
@@ -50,8 +53,10 @@ pub fn lift(lifter: &mut Lifter<'_>) -> bool {
             let moved = moved_base.as_ref().filter(|_| moves_first);
             moved.map_or(at, |moved| at.offset(moved.by.cast_unsigned().wrapping_neg()))
         };
-        let stores = parts.into_iter().map(|(at, width, place)| {
-            Effect::Store { address: stored_at(at), width, value: place.value() }
+        let stores = parts.into_iter().map(|(at, width, place)| Effect::Store {
+            address: stored_at(at),
+            width,
+            value: place.value(),
         });
         let stores: Vec<Effect> = stores.collect();
         let moved = moved_base.as_ref().map(MovedBase::effect);
@@ -165,7 +170,7 @@ fn operand(operand: &Operand) -> Option<(Address, Option<MovedBase>)> {
             Some((Address { base: Some(base), displacement, ..Address::default() }, moved))
         }
         Operand::MemExt { base, index, extend, shift } => {
-            let index = general(index).map(|index| (index, 1_u8.checked_shl(shift.into()).unwrap_or(1)));
+            let index = general(index).map(|index| (index, 1 << (shift & SHIFT)));
             // A part of the index is not followed.
             let is_elsewhere = !matches!(extend, ExtendType::Uxtx | ExtendType::Sxtx);
             Some((Address { base: general(base), index, displacement: 0, is_elsewhere }, None))

@@ -4,9 +4,9 @@
 
 use evictscope_model::FileAddress;
 
+use super::references::Pages;
 use crate::elf::image::Image;
 use crate::ir::{Effect, Expression, Flow, Instruction};
-use super::references::Pages;
 
 /// The most instructions of one: a landing pad, two for the address, one that also keeps the address of the slot, the
 /// jump.
