@@ -64,8 +64,7 @@ fn parts(program: &Path) -> anyhow::Result<()> {
                 "tables" if has_heads => (of("tables"), 2.0 * 96.0),
                 part => (of(part), 0.0),
             };
-            let is_not_found =
-                is_nameless && !matches!(*part, "clients" | "used_memory") && !parts.contains_key(*part);
+            let is_not_found = is_nameless && !matches!(*part, "clients" | "used_memory") && !parts.contains_key(*part);
             !is_not_found && (seen - bytes).abs() > tolerance
         };
         let is_same = !by_server.iter().any(|part| differs(&part));
