@@ -136,7 +136,8 @@ impl Sizes<'_> {
     }
 
     fn string(&self, address: u64) -> Option<u64> {
-        Some(self.rounded(self.memory.string(address)?.allocated()))
+        let bytes = self.memory.string(address)?.allocated();
+        Some(if self.layout.has_bare_strings { bytes } else { self.rounded(bytes) })
     }
 
     /// Returns the size of a ziplist or listpack, which begins with that size and ends with 255.
