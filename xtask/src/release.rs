@@ -54,7 +54,7 @@ fn prepare(tag: &str) -> Result<()> {
     // Headings begin with a `#`, which git would take for a comment.
     git(&["tag", "--annotate", "--cleanup=verbatim", "--message", &notes(&changelog)?, tag])?;
     println!("{} has the tag {tag}, and is here alone. What is left:", git(&["log", "-1", "--format=%h %s"])?);
-    println!("    cargo xtask test --all\n    cargo xtask release");
+    println!("    cargo xtask test --all\n    cargo xtask release --sign KEY");
     Ok(())
 }
 
