@@ -7,7 +7,7 @@
 //! says the same.
 
 use evictscope_abi::VARIABLES;
-use evictscope_machine::code::{FunctionCode, references};
+use evictscope_machine::code::FunctionCode;
 use evictscope_machine::dwarf::Asked;
 use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Execution, Operand, counted_in_loops, reached_by_pointers, returns};
@@ -236,6 +236,6 @@ fn reads(image: &Image<'_>, function: FileAddress, address: FileAddress) -> bool
 fn mentions(image: &Image<'_>, function: FileAddress, is_meant: impl Fn(FileAddress) -> bool) -> bool {
     FunctionCode::decode(image, function).is_ok_and(|code| {
         let mut instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-        instructions.any(|instruction| references::mentioned(instruction).any(&is_meant))
+        instructions.any(|instruction| instruction.mentioned().into_iter().any(&is_meant))
     })
 }
