@@ -7,7 +7,7 @@
 use std::io::{self, Read, Write};
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_abi::{COUNTER_BYTES, MAX_DONE_SITES, MAX_START_SITES, REGISTERS, VARIABLES, Variable, When};
+use evictscope_abi::{COUNTER_BYTES, MAX_DONE_SITES, MAX_START_SITES, VARIABLES, Variable, When};
 use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::Site;
 
@@ -161,8 +161,8 @@ fn place(place: &Option<Operand>) -> bool {
 
 fn operand(operand: &Operand) -> bool {
     match operand {
-        Operand::Register { number, width, .. } | Operand::Memory { base: number, width, .. } => {
-            usize::from(*number) < REGISTERS && matches!(width, 4 | 8)
+        Operand::Register { register, width, .. } | Operand::Memory { base: register, width, .. } => {
+            register.index() < register.architecture.convention().registers && matches!(width, 4 | 8)
         }
         Operand::Constant(_) => true,
         Operand::Global { name, .. } => is_text(name),

@@ -322,22 +322,12 @@ impl Effect {
         first.into_iter().chain(second)
     }
 
-    /// Returns the memory that it reads or changes, and how many bytes of it, if that is known.
-    pub fn accesses(&self) -> Vec<(Address, Option<u16>)> {
-        let mut accesses = Vec::new();
+    /// Returns where it stores.
+    pub fn stored(&self) -> Option<&Address> {
         match self {
-            Self::Store { address, width, .. } => accesses.push((*address, Some(u16::from(*width)))),
-            Self::Read { address, bytes } | Self::ClobberMemory { address, bytes } => accesses.push((*address, *bytes)),
-            _ => {}
+            Self::Store { address, .. } | Self::ClobberMemory { address, .. } => Some(address),
+            _ => None,
         }
-        for expression in self.expressions() {
-            expression.visit(&mut |part| {
-                if let Expression::Load { address, width } = part {
-                    accesses.push((*address, Some(u16::from(*width))));
-                }
-            });
-        }
-        accesses
     }
 
     /// Returns the general registers whose content matters to it, apart from the part of one that it does not set.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use evictscope_model::FileAddress;
 
-use super::effect::{Effect, Expression, Test, bit};
+use super::effect::{Address, Effect, Expression, Test, bit};
 use crate::isa::Architecture;
 
 /// The most bytes of one instruction, in any instruction set.
@@ -66,16 +66,6 @@ pub struct Instruction {
     bytes: [u8; MAX_BYTES],
     architecture: Architecture,
     effects: OnceCell<Rc<[Effect]>>,
-    /// For the time of the port.
-    pub iced: iced_x86::Instruction,
-}
-
-impl std::ops::Deref for Instruction {
-    type Target = iced_x86::Instruction;
-
-    fn deref(&self) -> &iced_x86::Instruction {
-        &self.iced
-    }
 }
 
 impl Instruction {
@@ -86,12 +76,11 @@ impl Instruction {
         bytes: &[u8],
         flow: Flow,
         hit: Hit,
-        iced: iced_x86::Instruction,
     ) -> Self {
         let mut kept = [0; MAX_BYTES];
         kept.iter_mut().zip(bytes).for_each(|(kept, byte)| *kept = *byte);
         let length = bytes.len().min(MAX_BYTES) as u8;
-        Self { address, flow, hit, length, bytes: kept, architecture, effects: OnceCell::new(), iced }
+        Self { address, flow, hit, length, bytes: kept, architecture, effects: OnceCell::new() }
     }
 
     /// Returns its bytes.
@@ -111,6 +100,25 @@ impl Instruction {
             Flow::Call(_) | Flow::IndirectCall(_) | Flow::Return => Rc::default(),
             _ => self.architecture.lift(self).into(),
         })
+    }
+
+    /// Returns the addresses that its effects mention.
+    pub fn addresses(&self) -> Vec<Address> {
+        let mut addresses = Vec::new();
+        for effect in self.effects() {
+            addresses.extend(effect.stored());
+            if let Effect::Read { address, .. } = effect {
+                addresses.push(*address);
+            }
+            for expression in effect.expressions() {
+                expression.visit(&mut |part| {
+                    if let Expression::Load { address, .. } | Expression::Address(address) = part {
+                        addresses.push(*address);
+                    }
+                });
+            }
+        }
+        addresses
     }
 
     /// Returns it as people write it.

@@ -12,7 +12,7 @@ use evictscope_abi::When;
 use evictscope_model::FileAddress;
 use object::elf::EM_X86_64;
 
-pub use self::convention::Convention;
+pub use self::convention::{Convention, numbers};
 pub(crate) use self::unwinding::{Relocation, Unwinding};
 use crate::elf::image::Image;
 use crate::ir::{Effect, Instruction, Test};

@@ -197,10 +197,9 @@ mod tests {
     use super::{FoundExit, find};
     use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
     use crate::elf::image::Image;
+    use crate::flow::Operand;
     use crate::flow::execution::Execution;
     use crate::flow::returns::Results;
-    use crate::flow::state::Operand;
-    use crate::ir::{Flow, Hit, Instruction};
     use crate::sites::site::Calls;
 
     /// The address of the code, of which the second jump is an exit for those that take it.

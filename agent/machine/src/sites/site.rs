@@ -10,8 +10,8 @@ use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::flow::recipe::{Reach, Recipe};
-use crate::flow::state::{Operand, State};
 use crate::flow::value::Value;
+use crate::flow::{Operand, State};
 use crate::ir::{Hit, Instruction};
 
 /// One probe site.

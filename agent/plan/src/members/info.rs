@@ -157,7 +157,7 @@ fn each_print<'a>(
     formats: &[Range<FileAddress>],
     mut visit: impl FnMut(&mut Execution<'a>, &State, i64, &str),
 ) {
-    let mut atoms = Atoms::new(code.budget.clone());
+    let mut atoms = Atoms::new(code.architecture, code.budget.clone());
     atoms.limits.reach = Some(REACH);
     let entry = State::at_entry(&mut atoms);
     let mut execution = Execution::run_from(code, entry, atoms, None);
@@ -188,7 +188,7 @@ fn value_of(convention: &Convention, atoms: &mut Atoms, state: &State, top: i64,
             let number = convention.argument(FORMAT + 1 + index)?;
             state.registers.get(number).cloned()
         }
-        Argument::Float(index) => state.lanes.get(&(index, 0)).cloned(),
+        Argument::Float(index) => state.lanes.get(&(u8::try_from(index).ok()?, 0)).cloned(),
         Argument::Stack(index) => {
             let top = atoms.stack_offset(&state.registers[convention.stack_pointer()])?.checked_add(top)?;
             let (value, width) = state.stack.get(&top.checked_add_unsigned(8 * index as u64)?)?;

@@ -9,7 +9,7 @@ use evictscope_machine::code::FunctionCode;
 use evictscope_machine::elf::Image;
 use evictscope_machine::flow::Execution;
 use evictscope_machine::flow::interpreter::Halt;
-use evictscope_machine::ir::{Effect, Instruction};
+use evictscope_machine::ir::Instruction;
 use evictscope_model::{FileAddress, Member};
 
 use super::info::{Info, only};
@@ -129,9 +129,8 @@ fn client_memory(image: &Image<'_>, called: BTreeSet<FileAddress>) -> Option<Fil
 /// Returns whether a function can add up what lies at the distances of [`ADDED_UP`].
 fn mentions_what_is_added(code: &FunctionCode) -> bool {
     let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-    let accesses = instructions.flat_map(Instruction::effects).flat_map(Effect::accesses);
-    let words = accesses.filter(|(_, bytes)| *bytes == Some(8));
-    let loaded: HashSet<FileAddress> = words.map(|(address, _)| FileAddress::new(address.displacement)).collect();
+    let addresses = instructions.flat_map(Instruction::addresses);
+    let loaded: HashSet<FileAddress> = addresses.map(|address| FileAddress::new(address.displacement)).collect();
     loaded.iter().any(|first| ADDED_UP.iter().all(|distance| loaded.contains(&first.wrapping_add(*distance))))
 }
 

@@ -8,19 +8,17 @@
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use crate::ir::Instruction;
-use iced_x86::InstructionInfoFactory;
-
 use super::loops;
 use super::loops::{Loop, Order};
 use crate::code::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
-use crate::code::instruction::{self, Callee, RSP, RegisterSet};
+use crate::code::callees::Callee;
 use crate::flow::state::State;
 use crate::flow::state::private;
-use crate::flow::transfer::operands::{KnownEffects, Step};
+use crate::flow::transfer::{KnownEffects, Step};
 use crate::flow::values::atoms::Atoms;
 use crate::flow::values::condition::{self, Condition, Flags, Relation};
 use crate::flow::values::value::Value;
+use crate::ir::{Instruction, RegisterSet, bit};
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
@@ -48,13 +46,12 @@ pub struct Execution<'a> {
     /// What is known about calls and loads.
     pub known: KnownEffects,
     without: Option<(BlockId, EdgeKind)>,
-    info: InstructionInfoFactory,
 }
 
 impl<'a> Execution<'a> {
     /// Executes `code` from its entry.
     pub fn run(code: &'a FunctionCode) -> Self {
-        let mut atoms = Atoms::new(code.budget.clone());
+        let mut atoms = Atoms::new(code.architecture, code.budget.clone());
         let entry = State::at_entry(&mut atoms);
         Self::run_from(code, entry, atoms, None)
     }
@@ -62,9 +59,9 @@ impl<'a> Execution<'a> {
     /// Executes `code` from its entry, where `entry` holds. The edge `without` is never taken.
     pub fn run_from(code: &'a FunctionCode, entry: State, atoms: Atoms, without: Option<(BlockId, EdgeKind)>) -> Self {
         let mut execution = Self::new(code, atoms, without);
-        let begin = execution.atoms.stack_offset(&entry.registers[RSP]);
+        let begin = execution.atoms.stack_offset(&entry.registers[execution.atoms.convention().stack_pointer()]);
         execution.atoms.limits.private_below = if begin == Some(0) { private::below(code) } else { i64::MIN };
-        execution.loops = execution.order.loops(code, &mut execution.info);
+        execution.loops = execution.order.loops(code);
         execution.execute(&entry);
         execution
     }
@@ -82,7 +79,6 @@ impl<'a> Execution<'a> {
             restored: HashMap::new(),
             known: KnownEffects::default(),
             without,
-            info: InstructionInfoFactory::new(),
         }
     }
 
@@ -131,12 +127,12 @@ impl<'a> Execution<'a> {
             let address = self.code.blocks[index].address();
             let before = self.restored.get(&index).copied().unwrap_or_default();
             let mut known = before;
-            for number in (0..16).filter(|number| effects.changes(*number)) {
+            for number in (0..self.atoms.convention().registers).filter(|number| effects.changes(*number)) {
                 let itself = loops::changed(number, address, &mut self.atoms);
                 let mut values = ways.iter().map(|(_, way)| &way.registers[number]).filter(|value| **value != itself);
                 let first = values.next();
                 if first.is_some() && values.all(|other| Some(other) == first) {
-                    known |= 1 << number;
+                    known |= bit(number as u8);
                 }
             }
             is_new |= known != before;
@@ -162,7 +158,7 @@ impl<'a> Execution<'a> {
         self.code.budget.scan(end.bytes());
         let mut state = end.clone();
         let last = block.instructions.last()?;
-        if let Some(condition) = end.flags.condition_of_jump(last) {
+        if let Some(condition) = end.condition_of(last, &mut self.atoms) {
             let condition = if kind == EdgeKind::FallThrough { condition.negated() } else { condition };
             if self.decide(&end.facts, &condition) == Some(false) {
                 return None;
@@ -263,14 +259,13 @@ impl<'a> Execution<'a> {
 
     /// Executes one instruction.
     pub fn step(&mut self, state: &mut State, instruction: &Instruction) {
-        let is_hook = self.code.hooks.contains(&instruction::address(instruction));
+        let is_hook = self.code.hooks.contains(&instruction.address);
         if !self.code.budget.spend(STEPS_OF_ONE) || is_hook {
             return;
         }
-        let callee = instruction::callee(instruction);
-        let callee = callee.and_then(|callee| self.code.callees.get(&callee));
-        let step = Step { instruction, state, atoms: &mut self.atoms, known: &self.known };
-        step.execute(*callee.unwrap_or(&Callee::UNKNOWN), &mut self.info);
+        let callee = instruction.callee().and_then(|callee| self.code.callees.get(&callee));
+        let step = Step::new(instruction, state, &mut self.atoms, &self.known);
+        step.execute(*callee.unwrap_or(&Callee::UNKNOWN));
     }
 }
 
@@ -317,12 +312,12 @@ impl Execution<'_> {
             return Some(state);
         }
         if let Some(effects) = self.loops.get(&index).map(|known| known.effects.clone()) {
-            let replaced = loops::replaced(block, &mut self.info);
+            let replaced = loops::replaced(block);
             let before = state.registers.clone();
             state.enter_loop(&effects, replaced, block.address(), &mut self.atoms);
             let restored = self.restored.get(&index).copied().unwrap_or_default();
             for (number, value) in before.into_iter().enumerate() {
-                if restored >> number & 1 == 1 {
+                if restored & bit(number as u8) != 0 {
                     state.registers[number] = value;
                 }
             }

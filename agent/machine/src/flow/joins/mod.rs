@@ -2,3 +2,4 @@
 
 pub mod execution;
 mod loops;
+mod merging;

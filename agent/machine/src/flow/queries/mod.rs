@@ -3,6 +3,7 @@
 pub mod accesses;
 pub mod cut;
 pub mod interpreter;
+pub mod operand;
 pub mod quotient;
 pub mod recipe;
 pub mod returns;

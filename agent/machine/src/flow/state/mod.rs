@@ -1,86 +1,33 @@
-//! What is known at one point of a function: registers, stack slots, flags, facts; and what can be read there.
+//! What is known at one point of a function: registers, stack slots, flags, facts.
 
 pub mod private;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::rc::Rc;
 
-use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
 
-use crate::code::instruction::{RBP, RSP, register_name};
 use crate::flow::values::atoms::{Atom, Atoms};
 use crate::flow::values::condition::{Condition, Flags, Relation};
 use crate::flow::values::value::Value;
-
-/// A value in reach at a site.
-#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
-pub enum Operand {
-    /// A register plus a constant.
-    Register {
-        /// x86-64 number (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, …).
-        number: u8,
-        /// 4 (zero-extended) or 8 bytes.
-        width: u8,
-        /// What is added.
-        plus: i64,
-    },
-    /// Memory at a register plus a displacement.
-    Memory {
-        /// x86-64 number of the base register.
-        base: u8,
-        /// Displacement in bytes.
-        displacement: i64,
-        /// 4 (zero-extended) or 8 bytes.
-        width: u8,
-    },
-    /// Always the same.
-    Constant(i64),
-    /// A global variable, 8 bytes.
-    Global {
-        /// Virtual address, as in the ELF file.
-        address: FileAddress,
-        /// Its name, for people.
-        name: String,
-    },
-}
-
-impl fmt::Display for Operand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Register { number, width, plus } => {
-                f.write_str(register_name(*number, *width))?;
-                if *plus == 0 { Ok(()) } else { write!(f, "{plus:+}") }
-            }
-            Self::Memory { base, displacement, .. } => {
-                let sign = if *displacement < 0 { '-' } else { '+' };
-                write!(f, "[{}{sign}{:#x}]", register_name(*base, 8), displacement.unsigned_abs())
-            }
-            Self::Constant(value) => write!(f, "{value}"),
-            Self::Global { name, .. } => f.write_str(name),
-        }
-    }
-}
+use crate::ir::{Flow, Instruction, Test};
 
 /// The most facts to carry along.
 const MAX_FACTS: usize = 64;
-/// The most values that a merged value can be one of.
-const MAX_OPTIONS: usize = 8;
 /// The most stack slots to carry along.
 const MAX_SLOTS: usize = 256;
 
 /// What is known at one point.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// By x86-64 number.
-    pub registers: [Value; 16],
+    /// By number.
+    pub registers: Vec<Value>,
     /// What the flags say.
     pub flags: Flags,
     /// Stack slots: offset from the stack pointer at entry → value and width in bytes.
     pub stack: BTreeMap<i64, (Value, u8)>,
     /// The lanes of vector registers, by register number and lane number, from the lowest.
-    pub lanes: BTreeMap<(usize, usize), Value>,
+    pub lanes: BTreeMap<(u8, u8), Value>,
     /// Offsets of stack slots whose address others may know: a callee, memory, or a value that is no longer known to be
     /// on the stack. Each store to memory may reach the slots from there on, as far as
     /// [`Limits::reach`](crate::flow::Limits::reach). Offsets that reach no further than another are left out.
@@ -95,7 +42,7 @@ impl State {
     /// Makes the state at a function's first instruction.
     pub fn at_entry(atoms: &mut Atoms) -> Self {
         Self {
-            registers: std::array::from_fn(|number| atoms.value(Atom::Entry(u8::try_from(number).unwrap_or(u8::MAX)))),
+            registers: (0..atoms.convention().registers).map(|number| atoms.value(Atom::Entry(number as u8))).collect(),
             flags: Flags::Unknown,
             stack: BTreeMap::new(),
             lanes: BTreeMap::new(),
@@ -110,6 +57,25 @@ impl State {
         let values = (self.registers.iter()).chain(self.stack.values().map(|(value, _)| value));
         let values = values.chain(self.lanes.values()).map(Value::bytes);
         size_of::<Self>() + size_of::<i64>() * self.escaped.len() + values.sum::<usize>()
+    }
+
+    /// Returns the condition under which a branch is taken, if it is one and the condition is known.
+    pub fn condition_of(&self, branch: &Instruction, atoms: &mut Atoms) -> Option<Condition> {
+        if let Flow::Branch(test, _) = branch.flow { self.condition(test, atoms) } else { None }
+    }
+
+    /// Returns the condition under which a test holds; `None` if it is not known, or not followed.
+    pub fn condition(&self, test: Test, atoms: &mut Atoms) -> Option<Condition> {
+        match test {
+            Test::Compared(relation) => self.flags.condition(relation),
+            Test::Zero { register, width, is_zero } => {
+                let bits = width.saturating_mul(8);
+                let left = atoms.zero_extended(&self.registers[usize::from(register)], bits);
+                let relation = if is_zero { Relation::Equal } else { Relation::NotEqual };
+                Some(Condition { relation, left, right: Value::constant(0), bits })
+            }
+            Test::Bit { .. } | Test::Unknown => None,
+        }
     }
 
     /// Adds what a branch implies. A value that is known to be a number becomes that number, because compilers return a
@@ -201,118 +167,5 @@ impl State {
     pub fn clobber_memory(&mut self, address: FileAddress, atoms: &mut Atoms) {
         self.generation = address;
         self.forget_escaped(atoms);
-    }
-
-    /// Returns what holds at the block at `address`, whichever of `states` control comes from.
-    pub fn merge(mut states: Vec<Self>, address: FileAddress, atoms: &mut Atoms) -> Option<Self> {
-        let mut merged = states.pop()?;
-        if states.is_empty() {
-            return Some(merged);
-        }
-        let mut lost = Vec::new();
-        let mut merge = |merged_value: &mut Value, others: Vec<Value>, index| {
-            let mut options = others;
-            options.push(merged_value.clone());
-            *merged_value = merge_values(options, address, index, atoms, &mut lost);
-        };
-        for (number, merged_value) in merged.registers.iter_mut().enumerate() {
-            if states.iter().all(|state| state.registers[number] == *merged_value) {
-                continue;
-            }
-            let others = states.iter().map(|state| state.registers[number].clone());
-            let index = u32::try_from(number).unwrap_or(u32::MAX);
-            merge(merged_value, others.collect(), index);
-        }
-        for (at, (merged_value, width)) in &mut merged.stack {
-            let same = |state: &Self| {
-                state.stack.get(at).is_some_and(|(value, other)| value == merged_value && other == width)
-            };
-            if states.iter().all(same) {
-                continue;
-            }
-            let others: Option<Vec<Value>> = states
-                .iter()
-                .map(|state| match state.stack.get(at) {
-                    Some((value, other)) if other == width => Some(value.clone()),
-                    _ => None,
-                })
-                .collect();
-            if let Some(others) = others {
-                let index = 0x8000_0000 | u32::try_from(at & 0x7fff_ffff).unwrap_or(0);
-                merge(merged_value, others, index);
-            }
-        }
-        merged.drop_slots_missing_in(&states, &mut lost);
-        for state in &mut states {
-            state.drop_slots_missing_in(std::slice::from_ref(&merged), &mut lost);
-            if state.flags != merged.flags {
-                merged.flags = Flags::Unknown;
-            }
-            if state.generation != merged.generation {
-                merged.generation = address;
-            }
-            for offset in &state.escaped {
-                merged.escape(*offset, atoms);
-            }
-            merged.lanes.retain(|lane, value| state.lanes.get(lane) == Some(value));
-            Rc::make_mut(&mut merged.facts).retain(|fact| state.facts.contains(fact));
-        }
-        for value in lost {
-            merged.escape_value(&value, atoms);
-        }
-        Some(merged)
-    }
-
-    /// Removes the slots that one of `others` does not have in the same width, and adds what they held to `lost`.
-    fn drop_slots_missing_in(&mut self, others: &[Self], lost: &mut Vec<Value>) {
-        let is_missing = |at: &i64, slot: &mut (Value, u8)| {
-            !others.iter().all(|other| other.stack.get(at).is_some_and(|(_, width)| *width == slot.1))
-        };
-        let dropped = self.stack.extract_if(.., is_missing);
-        lost.extend(dropped.map(|(_, (value, _))| value));
-    }
-}
-
-/// Returns the value that is one of `options`. If there are too many, it is opaque and they are added to `lost`.
-fn merge_values(
-    options: Vec<Value>,
-    address: FileAddress,
-    index: u32,
-    atoms: &mut Atoms,
-    lost: &mut Vec<Value>,
-) -> Value {
-    match options.first() {
-        Some(first) if options.iter().all(|option| option == first) => first.clone(),
-        Some(_) if options.len() <= MAX_OPTIONS => atoms.value(Atom::Merged { address, options }),
-        _ => {
-            lost.extend(options);
-            atoms.value(Atom::Opaque { address, index })
-        }
-    }
-}
-
-/// A register by which stack slots are found.
-#[derive(Clone, Copy, Debug)]
-pub struct SlotBase {
-    base: usize,
-    /// Where it points, as an offset from the stack pointer at entry.
-    at: i64,
-    /// The lowest slot that is certain to last.
-    lowest: i64,
-}
-
-impl SlotBase {
-    /// Returns the stack pointer, or the frame pointer if an array of any length is below the slots.
-    pub fn of(state: &State, atoms: &mut Atoms) -> Option<Self> {
-        let mut known = |base: usize| atoms.stack_offset(&state.registers[base]);
-        let (base, at) = if let Some(at) = known(RSP) { (RSP, at) } else { (RBP, known(RBP)?) };
-        let lowest = if base == RSP { at } else { i64::MIN };
-        Some(Self { base, at, lowest })
-    }
-
-    /// Returns the operand that reads the slot at an offset from the stack pointer at entry.
-    pub fn slot(self, offset: i64, width: u8) -> Option<Operand> {
-        let operand = Operand::Memory { base: self.base as u8, displacement: offset.wrapping_sub(self.at), width };
-        (offset >= self.lowest).then_some(operand)
     }
 }

@@ -3,73 +3,128 @@
 //! Such an array is below all that the frame pointer names. What is below all addresses that the function computes from
 //! the frame pointer is part of no object that others can reach: the compiler's own slots, and variables.
 
-use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpKind, Register};
-
 use crate::code::graph::{BlockId, FunctionCode};
-use crate::code::instruction::{Instruction, writes};
-
-/// Where the frame pointer points, as an offset from the stack pointer at entry.
-const FRAME: i64 = -8;
+use crate::ir::{Effect, Expression, Instruction, Operation, bit};
+use crate::isa::Convention;
 
 /// Returns the offset from the stack pointer at entry below which slots are private; [`i64::MIN`] if none is known to
 /// be.
 pub fn below(code: &FunctionCode) -> i64 {
-    let moved = |instruction: &Instruction| {
-        instruction.op0_register() == Register::RSP
-            && instruction.op1_kind() == OpKind::Register
-            && (instruction.mnemonic() == Mnemonic::Sub
-                || instruction.mnemonic() == Mnemonic::Mov && instruction.op1_register() != Register::RBP)
-    };
+    let frame = Frame::of(code.architecture.convention());
     let instructions = || code.blocks.iter().flat_map(|block| &block.instructions);
-    if !code.unresolved_jumps.is_empty() || !instructions().any(moved) {
+    let mut effects = instructions().flat_map(Instruction::effects);
+    if !code.unresolved_jumps.is_empty() || !effects.any(|effect| frame.is_moved(effect)) {
         return i64::MIN;
     }
-    let mut begin = code.blocks[BlockId::ENTRY].instructions.iter();
-    let mut begin = begin.by_ref().filter(|instruction| instruction.mnemonic() != Mnemonic::Endbr64);
-    let saves = begin.next().is_some_and(is_save);
-    if !saves || !begin.next().is_some_and(is_begin) {
+    let begin = code.blocks[BlockId::ENTRY].instructions.iter();
+    let mut begin = begin.filter(|instruction| !instruction.does_nothing());
+    let mut begins = |as_expected: fn(&Frame, &Instruction) -> bool| {
+        begin.next().is_some_and(|instruction| as_expected(&frame, instruction))
+    };
+    if !begins(Frame::is_saved) || !begins(Frame::is_begun) {
         return i64::MIN;
     }
-    let mut info = InstructionInfoFactory::new();
     let lowest = instructions()
-        .map(|instruction| taken(instruction, &mut info))
+        .map(|instruction| frame.taken(instruction))
         .try_fold(0, |lowest, taken| Some(lowest.min(taken?)));
     lowest.unwrap_or(i64::MIN)
 }
 
-fn is_save(instruction: &Instruction) -> bool {
-    instruction.mnemonic() == Mnemonic::Push && instruction.op0_register() == Register::RBP
+/// The two registers that name stack slots, as expressions.
+struct Frame {
+    convention: &'static Convention,
+    stack_pointer: Expression,
+    pointer: Expression,
 }
 
-fn is_begin(instruction: &Instruction) -> bool {
-    instruction.mnemonic() == Mnemonic::Mov
-        && (instruction.op0_register(), instruction.op1_register()) == (Register::RBP, Register::RSP)
-}
+impl Frame {
+    fn of(convention: &'static Convention) -> Self {
+        let whole = |number| Expression::Register { number, width: 8 };
+        let (stack_pointer, pointer) = (whole(convention.stack_pointer), whole(convention.frame_pointer));
+        Self { convention, stack_pointer, pointer }
+    }
 
-/// Returns the lowest offset whose address an instruction computes from the frame pointer, 0 if it computes none;
-/// `None` if that is not known.
-fn taken(instruction: &Instruction, info: &mut InstructionInfoFactory) -> Option<i64> {
-    let restores = instruction.mnemonic() == Mnemonic::Pop && instruction.op0_register() == Register::RBP
-        || instruction.mnemonic() == Mnemonic::Leave;
-    let to_rsp = instruction.op0_register() == Register::RSP;
-    if is_save(instruction) || is_begin(instruction) || restores || instruction.flow_control() == FlowControl::Return {
-        return Some(0);
+    /// Returns whether an effect moves the stack pointer by as much as a register says.
+    fn is_moved(&self, effect: &Effect) -> bool {
+        let is_other = |value: &Expression| matches!(value, Expression::Register { .. }) && *value != self.pointer;
+        let Effect::Set { register, value, .. } = effect else { return false };
+        let is_moved = match value {
+            Expression::Computed(Operation::Subtract, of) => of.get(1).is_some_and(is_other),
+            value => is_other(value),
+        };
+        is_moved && *register == self.convention.stack_pointer
     }
-    if instruction.mnemonic() == Mnemonic::Lea && instruction.memory_base() == Register::RBP {
-        let displacement = instruction.memory_displacement64().cast_signed();
-        let is_plain = instruction.memory_index() == Register::None;
-        return if to_rsp { Some(0) } else { displacement.checked_add(FRAME).filter(|_| is_plain) };
+
+    fn is_saved(&self, instruction: &Instruction) -> bool {
+        matches!(instruction.effects(), [Effect::Push(value)] if *value == self.pointer)
     }
-    let is_frame = |register: Register| register.full_register() == Register::RBP;
-    let info = info.info(instruction);
-    let stores_element = info.used_memory().iter().any(|memory| {
-        let is_element = is_frame(memory.base()) && memory.index() != Register::None;
-        writes(memory.access()) && (is_element || is_frame(memory.index()))
-    });
-    let operands = (0..instruction.op_count())
-        .any(|operand| instruction.op_kind(operand) == OpKind::Register && is_frame(instruction.op_register(operand)));
-    let changes = info.used_registers().iter().any(|used| is_frame(used.register()) && writes(used.access()));
-    (!stores_element && !changes && (!operands || to_rsp)).then_some(0)
+
+    fn is_begun(&self, instruction: &Instruction) -> bool {
+        matches!(instruction.effects(), [Effect::Set { value, .. }] if *value == self.stack_pointer)
+            && self.is_changed(instruction)
+    }
+
+    fn is_changed(&self, instruction: &Instruction) -> bool {
+        instruction.effects().iter().any(|effect| effect.writes() & bit(self.convention.frame_pointer) != 0)
+    }
+
+    /// Returns whether an instruction gives the frame pointer what was saved, and moves the stack pointer.
+    fn is_restored(&self, instruction: &Instruction) -> bool {
+        let Some((Effect::Let { value: Expression::Load { address, .. }, .. }, others)) =
+            instruction.effects().split_first()
+        else {
+            return false;
+        };
+        let is_moved = others.iter().any(|effect| effect.writes() == bit(self.convention.stack_pointer));
+        address.base.is_some_and(|base| self.convention.is_frame(base)) && is_moved && self.is_changed(instruction)
+    }
+
+    /// Returns the lowest offset whose address an instruction computes from the frame pointer, 0 if it computes none;
+    /// `None` if that is not known.
+    fn taken(&self, instruction: &Instruction) -> Option<i64> {
+        if self.is_saved(instruction) || self.is_begun(instruction) || self.is_restored(instruction) {
+            return Some(0);
+        }
+        if self.is_changed(instruction) {
+            return None;
+        }
+        instruction
+            .effects()
+            .iter()
+            .map(|effect| self.taken_by(effect))
+            .try_fold(0, |lowest, taken| Some(lowest.min(taken?)))
+    }
+
+    fn taken_by(&self, effect: &Effect) -> Option<i64> {
+        let frame = self.convention.frame_pointer;
+        // What stores to an element may store anywhere.
+        let stored = effect.stored();
+        if stored.is_some_and(|address| address.index.is_some() && address.registers() & bit(frame) != 0) {
+            return None;
+        }
+        let to_stack_pointer = effect.writes() == bit(self.convention.stack_pointer);
+        if to_stack_pointer || matches!(effect, Effect::Compare { .. }) {
+            return Some(0);
+        }
+        let mut lowest = Some(0);
+        let mut take = |taken: Option<i64>| lowest = lowest.zip(taken).map(|(lowest, taken)| lowest.min(taken));
+        for expression in effect.expressions() {
+            expression.visit(&mut |part| match part {
+                Expression::Address(address) if address.base == Some(frame) => {
+                    let offset = address.displacement.cast_signed().checked_add(self.convention.frame);
+                    take(offset.filter(|_| address.index.is_none()));
+                }
+                Expression::Register { number, .. } if *number == frame => take(None),
+                _ => {}
+            });
+        }
+        if let Effect::Clobber(clobber) = effect
+            && clobber.from & bit(frame) != 0
+        {
+            take(None);
+        }
+        lowest
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! What is not followed by name is clobbered: whatever iced-x86 says that the instruction writes.
 
 use iced_x86::{
-    ConditionCode, Instruction as Decoded, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,
+    Code, ConditionCode, Instruction as Decoded, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind,
+    Register,
 };
 
 use super::{RAX, RBP, RCX, RDX, RSP, general_register, is_high_byte, relation, vector};
@@ -86,7 +87,7 @@ impl Lifter<'_> {
                 self.effects.push(Effect::Push(operand(instruction, 0)));
             }
             Mnemonic::Pop if instruction.stack_pointer_increment() == 8 => self.pop(),
-            Mnemonic::Leave if instruction.stack_pointer_increment() == 8 => self.leave(),
+            Mnemonic::Leave if instruction.code() == Code::Leaveq => self.leave(),
             Mnemonic::Nop | Mnemonic::Endbr64 => {}
             _ if instruction.is_jcc_short_or_near() || instruction.is_jmp_short_or_near() => {}
             _ if self.choice() || self.arithmetic() || vector::lift(self) => {}

@@ -82,7 +82,7 @@ fn made(decoded: &Decoded, bytes: &[u8]) -> Instruction {
         FlowControl::Return => Flow::Return,
         FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend => Flow::Stop,
     };
-    Instruction::new(super::Architecture::X86_64, FileAddress::new(decoded.ip()), bytes, flow, hit(decoded), *decoded)
+    Instruction::new(super::Architecture::X86_64, FileAddress::new(decoded.ip()), bytes, flow, hit(decoded))
 }
 
 /// Decodes an instruction once more.

@@ -230,7 +230,8 @@ fn test_of_result(
         if !last.is_branch() {
             return None;
         }
-        let condition = execution.states_in(index).last()?.flags.condition_of_jump(last)?;
+        let states = execution.states_in(index);
+        let condition = states.last()?.condition_of(last, &mut execution.atoms)?;
         if condition.right != Value::constant(0) || !is_result_of(execution, &condition.left, site) {
             return None;
         }

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, InstructionId};
 use evictscope_machine::flow::{Atoms, Execution, Operand, SlotBase, State, Value};
 use evictscope_machine::ir::{Hit, Instruction};
+use evictscope_machine::isa::Register;
 use evictscope_machine::sites::Calls;
 use evictscope_model::FileAddress;
 
@@ -118,7 +119,7 @@ impl<'a> ByType<'a> {
     /// Executes `code`, which is called with the type in these registers.
     pub fn run(code: &'a FunctionCode, registers: &[usize]) -> Self {
         let run = |number| {
-            let mut atoms = Atoms::new(code.budget.clone());
+            let mut atoms = Atoms::new(code.architecture, code.budget.clone());
             let mut entry = State::at_entry(&mut atoms);
             for register in registers {
                 entry.registers[*register] = Value::constant(number);
@@ -135,7 +136,8 @@ impl<'a> ByType<'a> {
 
     fn place(&mut self, slow: &State, fast: &State) -> Option<Operand> {
         if let Some(number) = holding(slow, fast).next() {
-            return Some(Operand::Register { number: u8::try_from(number).ok()?, width: WIDTH, plus: 0 });
+            let register = Register { architecture: self.slow.code.architecture, number: u8::try_from(number).ok()? };
+            return Some(Operand::Register { register, width: WIDTH, plus: 0 });
         }
         let frame = SlotBase::of(slow, &mut self.slow.atoms)?;
         let other = SlotBase::of(fast, &mut self.fast.atoms)?;
