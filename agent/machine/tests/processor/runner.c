@@ -94,8 +94,8 @@ static void whole(u64 number, u64 file, void *bytes, u64 left) {
     }
 }
 
-static void copy(u64 *to, const u64 *from) {
-    for (int i = 0; i < PAGE / 8; i++) to[i] = from[i];
+static void copy(u64 *to, const u64 *from, u64 bytes) {
+    for (u64 i = 0; i < bytes / 8; i++) to[i] = from[i];
 }
 
 static void handle(int signal, void *information, struct ucontext *context) {
@@ -103,9 +103,10 @@ static void handle(int signal, void *information, struct ucontext *context) {
     if (question.count) {
         answers[next].signal = signal;
         answers[next].counter = *counter(context) - (signal == SIGTRAP ? sizeof TRAP : 0);
-        answers[next].state = states[next];
-        exchange(context, &answers[next].state, 0);
-        copy(answers[next++].state.memory, (u64 *)question.page);
+        struct state *state = &answers[next].state;
+        copy(state->registers, states[next++].registers, sizeof *state - PAGE);
+        exchange(context, state, 0);
+        copy(state->memory, (u64 *)question.page, PAGE);
     }
     if (next == question.count) {
         whole(__NR_write, 1, answers, next * sizeof *answers);
@@ -115,7 +116,7 @@ static void handle(int signal, void *information, struct ucontext *context) {
         for (u64 i = 0; i < LONGEST; i++) code[i] = i < question.length ? question.code[i] : TRAP[i % sizeof TRAP];
         __builtin___clear_cache((char *)code, (char *)code + LONGEST);
     }
-    copy((u64 *)question.page, states[next].memory);
+    copy((u64 *)question.page, states[next].memory, PAGE);
     exchange(context, &states[next], 1);
     *counter(context) = (u64)code;
 }

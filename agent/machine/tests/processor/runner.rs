@@ -30,7 +30,8 @@ pub const MOST_STATES: usize = 128;
 const TRAPPED: u64 = 5;
 
 /// How to make the runner: position-independent, so that it is where no random number points.
-pub const ALONE: &str = "-O2 -static-pie -fpie -nostdlib -ffreestanding -fno-stack-protector";
+pub const ALONE: &str =
+    "-O2 -static-pie -fpie -nostdlib -ffreestanding -fno-stack-protector -fno-tree-loop-distribute-patterns";
 
 /// Compiles a file that is beside this one; `None` if there is no compiler.
 pub fn compile(source: &str, options: &str) -> Option<PathBuf> {

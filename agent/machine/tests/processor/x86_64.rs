@@ -15,15 +15,16 @@ const ZERO: u64 = 0x40;
 const SIGN: u64 = 0x80;
 const OVERFLOW: u64 = 0x800;
 pub const ZERO_AND_SIGN: u64 = ZERO | SIGN;
+pub const OF_COMPARISON: u64 = CARRY | ZERO | SIGN | OVERFLOW;
 /// These, and those of parity and of half a byte.
-pub const ALL_FLAGS: u64 = 0x8d5;
+pub const ALL_FLAGS: u64 = OF_COMPARISON | 0x14;
 
-/// Returns the flags of the difference of two numbers, and which of the flags it says.
-pub fn difference(left: u64, right: u64, bits: u8) -> (u64, u64) {
+/// Returns the flags of the difference of two numbers.
+pub fn difference(left: u64, right: u64, bits: u8) -> u64 {
     let [left, right] = [left, right].map(|side| side << (64 - bits));
     let (signed, overflows) = left.cast_signed().overflowing_sub(right.cast_signed());
     let flags = [(CARRY, left < right), (ZERO, left == right), (SIGN, signed < 0), (OVERFLOW, overflows)];
-    (flags.into_iter().map(|(flag, is_set)| if is_set { flag } else { 0 }).sum(), CARRY | ZERO | SIGN | OVERFLOW)
+    flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum()
 }
 
 /// Returns whether two numbers compare so, if the flags, those that are known, are those of their difference.
