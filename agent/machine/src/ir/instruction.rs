@@ -70,13 +70,7 @@ pub struct Instruction {
 
 impl Instruction {
     /// Makes the instruction whose bytes these are, at most [`MAX_BYTES`].
-    pub fn new(
-        architecture: Architecture,
-        address: FileAddress,
-        bytes: &[u8],
-        flow: Flow,
-        hit: Hit,
-    ) -> Self {
+    pub fn new(architecture: Architecture, address: FileAddress, bytes: &[u8], flow: Flow, hit: Hit) -> Self {
         let mut kept = [0; MAX_BYTES];
         kept.iter_mut().zip(bytes).for_each(|(kept, byte)| *kept = *byte);
         let length = bytes.len().min(MAX_BYTES) as u8;
