@@ -15,6 +15,7 @@ const NEGATIVE: u64 = 1 << 31;
 const ZERO: u64 = 1 << 30;
 const CARRY: u64 = 1 << 29;
 const OVERFLOW: u64 = 1 << 28;
+const ALL_FLAGS: u64 = NEGATIVE | ZERO | CARRY | OVERFLOW;
 
 pub const PROCESSOR: Processor = Processor {
     architecture: Architecture::Aarch64,
@@ -24,7 +25,8 @@ pub const PROCESSOR: Processor = Processor {
     others: "aarch64.s",
     vectors: 32,
     addresses: (1 << 56) - 1,
-    all_flags: NEGATIVE | ZERO | CARRY | OVERFLOW,
+    all_flags: ALL_FLAGS,
+    of_comparison: ALL_FLAGS,
     zero_and_sign: NEGATIVE | ZERO,
     difference,
     holds,
@@ -32,12 +34,11 @@ pub const PROCESSOR: Processor = Processor {
     example,
 };
 
-fn difference(left: u64, right: u64, bits: u8) -> (u64, u64) {
+fn difference(left: u64, right: u64, bits: u8) -> u64 {
     let [left, right] = [left, right].map(|side| side << (64 - bits));
     let (signed, overflows) = left.cast_signed().overflowing_sub(right.cast_signed());
     let flags = [(CARRY, left >= right), (ZERO, left == right), (NEGATIVE, signed < 0), (OVERFLOW, overflows)];
-    let set = flags.into_iter().map(|(flag, is_set)| if is_set { flag } else { 0 }).sum();
-    (set, PROCESSOR.all_flags)
+    flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum()
 }
 
 fn holds(relation: Relation, flags: u64, known: u64) -> Option<bool> {

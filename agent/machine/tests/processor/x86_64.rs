@@ -13,9 +13,9 @@ const CARRY: u64 = 0x1;
 const ZERO: u64 = 0x40;
 const SIGN: u64 = 0x80;
 const OVERFLOW: u64 = 0x800;
-const ZERO_AND_SIGN: u64 = ZERO | SIGN;
+const OF_COMPARISON: u64 = CARRY | ZERO | SIGN | OVERFLOW;
 /// These, and those of parity and of half a byte.
-const ALL_FLAGS: u64 = 0x8d5;
+const ALL_FLAGS: u64 = OF_COMPARISON | 0x14;
 
 pub const PROCESSOR: Processor = Processor {
     architecture: Architecture::X86_64,
@@ -26,19 +26,19 @@ pub const PROCESSOR: Processor = Processor {
     vectors: 16,
     addresses: u64::MAX,
     all_flags: ALL_FLAGS,
-    zero_and_sign: ZERO_AND_SIGN,
+    of_comparison: OF_COMPARISON,
+    zero_and_sign: ZERO | SIGN,
     difference,
     holds,
     add_examples,
     example,
 };
 
-/// Returns the flags of the difference of two numbers, and which of the flags it says.
-fn difference(left: u64, right: u64, bits: u8) -> (u64, u64) {
+fn difference(left: u64, right: u64, bits: u8) -> u64 {
     let [left, right] = [left, right].map(|side| side << (64 - bits));
     let (signed, overflows) = left.cast_signed().overflowing_sub(right.cast_signed());
     let flags = [(CARRY, left < right), (ZERO, left == right), (SIGN, signed < 0), (OVERFLOW, overflows)];
-    (flags.into_iter().map(|(flag, is_set)| if is_set { flag } else { 0 }).sum(), CARRY | ZERO | SIGN | OVERFLOW)
+    flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum()
 }
 
 /// Returns whether two numbers compare so, if the flags, those that are known, are those of their difference.
