@@ -12,6 +12,7 @@ use crate::flow::execution::Execution;
 use crate::flow::interpreter::Interpreter;
 use crate::flow::recipe::Reach;
 use crate::flow::{cut, returns};
+use crate::isa::Architecture;
 
 /// Where functions are placed.
 const BASE: FileAddress = FileAddress::new(0x1000);
@@ -34,7 +35,7 @@ pub fn elf(file: &[u8], function: &str, object: &str, text: &str) {
 
 /// Reads the content of `.eh_frame`.
 pub fn frames(table: &[u8]) {
-    let frames = Frames::parse(table, &BaseAddresses::default().set_eh_frame(BASE.get()));
+    let frames = Frames::parse(table, &BaseAddresses::default().set_eh_frame(BASE.get()), Architecture::X86_64);
     let _ = (frames.at(BASE), frames.is_entry(BASE));
 }
 

@@ -8,7 +8,7 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::algo::{dominators, kosaraju_scc};
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::instruction::Callee;
+use super::callees::Callee;
 use crate::budget::Budget;
 use crate::ir::{Flow, Instruction};
 use crate::isa::Architecture;

@@ -76,10 +76,10 @@ impl<'data> Image<'data> {
         symbols.read(&file, &budget);
         Ok(Self {
             architecture,
-            frames: Frames::read(&file),
+            frames: Frames::read(&file, architecture),
             is_fixed: header.e_type(endian) == ET_EXEC,
             not_returning: Vec::new(),
-            relocations: Relocations::read(&file, |address| segments.bytes_at(address)),
+            relocations: Relocations::read(&file, architecture, |address| segments.bytes_at(address)),
             build_id: build_id(&file)?,
             entry: FileAddress::new(header.e_entry(endian)),
             segments,

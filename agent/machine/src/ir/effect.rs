@@ -334,8 +334,10 @@ impl Effect {
     pub fn reads(&self) -> RegisterSet {
         let own = if let Self::Clobber(clobber) = self { clobber.reads } else { 0 };
         let address = match self {
-            Self::Read { address, .. } => address.registers(),
-            _ => self.stored().map_or(0, Address::registers),
+            Self::Store { address, .. } | Self::Read { address, .. } | Self::ClobberMemory { address, .. } => {
+                address.registers()
+            }
+            _ => 0,
         };
         self.expressions().fold(own | address, |read, expression| read | expression.reads())
     }

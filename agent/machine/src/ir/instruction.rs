@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use evictscope_model::FileAddress;
 
-use super::effect::{Address, Effect, Expression, Test};
+use super::effect::{Address, Effect, Expression, Test, bit};
 use crate::isa::Architecture;
 
 /// The most bytes of one instruction, in any instruction set.
@@ -66,16 +66,6 @@ pub struct Instruction {
     bytes: [u8; MAX_BYTES],
     architecture: Architecture,
     effects: OnceCell<Rc<[Effect]>>,
-    /// For the time of the port.
-    pub iced: iced_x86::Instruction,
-}
-
-impl std::ops::Deref for Instruction {
-    type Target = iced_x86::Instruction;
-
-    fn deref(&self) -> &iced_x86::Instruction {
-        &self.iced
-    }
 }
 
 impl Instruction {
@@ -86,12 +76,11 @@ impl Instruction {
         bytes: &[u8],
         flow: Flow,
         hit: Hit,
-        iced: iced_x86::Instruction,
     ) -> Self {
         let mut kept = [0; MAX_BYTES];
         kept.iter_mut().zip(bytes).for_each(|(kept, byte)| *kept = *byte);
         let length = bytes.len().min(MAX_BYTES) as u8;
-        Self { address, flow, hit, length, bytes: kept, architecture, effects: OnceCell::new(), iced }
+        Self { address, flow, hit, length, bytes: kept, architecture, effects: OnceCell::new() }
     }
 
     /// Returns its bytes.
@@ -145,6 +134,13 @@ impl Instruction {
     /// Returns whether it only lets control go on.
     pub fn does_nothing(&self) -> bool {
         self.flow == Flow::Next && self.effects().is_empty()
+    }
+
+    /// Returns whether it leaves the stack pointer elsewhere, for whatever time.
+    pub fn moves_stack(&self) -> bool {
+        let stack_pointer = bit(self.architecture.convention().stack_pointer);
+        let moves = |effect: &Effect| matches!(effect, Effect::Push(_)) || effect.writes() & stack_pointer != 0;
+        self.is_call() || self.flow == Flow::Return || self.effects().iter().any(moves)
     }
 
     /// Returns whether it is a call of any kind.

@@ -11,6 +11,8 @@ pub struct Convention {
     pub arguments: &'static [u8],
     /// That of its result.
     pub result: u8,
+    /// How many arguments of type `double` are passed in vector registers, from the first one on.
+    pub vector_arguments: usize,
     /// The stack pointer.
     pub stack_pointer: u8,
     /// The frame pointer, in a function that has one.

@@ -5,17 +5,17 @@ use std::fmt;
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
 
-use crate::code::instruction::register_name;
 use crate::flow::state::State;
 use crate::flow::values::atoms::Atoms;
+use crate::isa::Register;
 
 /// A value in reach at a site.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A register plus a constant.
     Register {
-        /// Its number.
-        number: u8,
+        /// Which.
+        register: Register,
         /// 4 (zero-extended) or 8 bytes.
         width: u8,
         /// What is added.
@@ -23,8 +23,8 @@ pub enum Operand {
     },
     /// Memory at a register plus a displacement.
     Memory {
-        /// Number of the base register.
-        base: u8,
+        /// The register.
+        base: Register,
         /// Displacement in bytes.
         displacement: i64,
         /// 4 (zero-extended) or 8 bytes.
@@ -44,13 +44,13 @@ pub enum Operand {
 impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Register { number, width, plus } => {
-                f.write_str(register_name(*number, *width))?;
+            Self::Register { register, width, plus } => {
+                f.write_str(register.name(*width))?;
                 if *plus == 0 { Ok(()) } else { write!(f, "{plus:+}") }
             }
             Self::Memory { base, displacement, .. } => {
                 let sign = if *displacement < 0 { '-' } else { '+' };
-                write!(f, "[{}{sign}{:#x}]", register_name(*base, 8), displacement.unsigned_abs())
+                write!(f, "[{}{sign}{:#x}]", base.name(8), displacement.unsigned_abs())
             }
             Self::Constant(value) => write!(f, "{value}"),
             Self::Global { name, .. } => f.write_str(name),
@@ -61,7 +61,7 @@ impl fmt::Display for Operand {
 /// A register by which stack slots are found.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotBase {
-    base: u8,
+    base: Register,
     /// Where it points, as an offset from the stack pointer at entry.
     at: i64,
     /// The lowest slot that is certain to last.
@@ -71,9 +71,10 @@ pub struct SlotBase {
 impl SlotBase {
     /// Returns the stack pointer, or the frame pointer if an array of any length is below the slots.
     pub fn of(state: &State, atoms: &mut Atoms) -> Option<Self> {
-        let convention = atoms.convention();
-        let [stack, frame] = [convention.stack_pointer, convention.frame_pointer];
-        let mut known = |base: u8| atoms.stack_offset(&state.registers[usize::from(base)]);
+        let (architecture, convention) = (atoms.architecture, atoms.convention());
+        let [stack, frame] =
+            [convention.stack_pointer, convention.frame_pointer].map(|number| Register { architecture, number });
+        let mut known = |base: Register| atoms.stack_offset(&state.registers[base.index()]);
         let (base, at) = if let Some(at) = known(stack) { (stack, at) } else { (frame, known(frame)?) };
         let lowest = if base == stack { at } else { i64::MIN };
         Some(Self { base, at, lowest })

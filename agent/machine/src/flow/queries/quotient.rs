@@ -9,6 +9,7 @@ use super::cut::CutPoint;
 use super::operand::{Operand, SlotBase};
 use super::returns;
 use super::returns::{from_point, loaded_slots, state_at, with_slots};
+use crate::isa::Register;
 use crate::code::graph::{Block, BlockId, FunctionCode, InstructionId};
 use crate::elf::image::Image;
 use crate::flow::joins::execution::Execution;
@@ -176,7 +177,8 @@ fn holder(execution: &mut Execution<'_>, state: &State, value: &Value) -> Option
         return Some(Operand::Constant(number.cast_signed()));
     }
     if let Some(number) = state.registers.iter().position(|held| held == value) {
-        return Some(Operand::Register { number: u8::try_from(number).ok()?, width: WIDTH, plus: 0 });
+        let register = Register { architecture: execution.code.architecture, number: u8::try_from(number).ok()? };
+        return Some(Operand::Register { register, width: WIDTH, plus: 0 });
     }
     let frame = SlotBase::of(state, &mut execution.atoms)?;
     state.stack.iter().find_map(|(offset, (held, width))| {

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::operand::{Operand, SlotBase};
 use crate::budget::Budget;
+use crate::isa::Register;
 use crate::flow::joins::execution::Execution;
 use crate::flow::state::State;
 use crate::flow::values::atoms::{Atom, Atoms, Truth};
@@ -83,7 +84,8 @@ impl Reach {
         };
         for (number, value) in state.registers.iter().enumerate() {
             let number = u8::try_from(number).unwrap_or(u8::MAX);
-            add(execution, Operand::Register { number, width: 8, plus: 0 }, value);
+            let register = Register { architecture: execution.code.architecture, number };
+            add(execution, Operand::Register { register, width: 8, plus: 0 }, value);
         }
         if let Some(frame) = SlotBase::of(state, &mut execution.atoms) {
             let slots = state.stack.iter().filter(|(_, (_, width))| *width == 8);
@@ -261,6 +263,7 @@ impl Atoms {
 mod tests {
     use super::{Atom, Atoms, Condition, Value};
     use crate::budget::Budget;
+use crate::isa::Register;
     use crate::flow::values::condition::Relation;
     use crate::isa::Architecture;
 

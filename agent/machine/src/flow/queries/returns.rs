@@ -11,6 +11,7 @@ use evictscope_model::FileAddress;
 
 use super::cut::CutPoint;
 use super::operand::{Operand, SlotBase};
+use crate::isa::Register;
 use crate::code::graph::{BlockId, FunctionCode, InstructionId};
 use crate::flow::joins::execution::Execution;
 use crate::flow::state::State;
@@ -133,7 +134,8 @@ impl<'a> Results<'a> {
         let place = (self.places()).find(|place| self.is_held(execution, &state, point, *place, MAX_SPLITS))?;
         match place {
             ResultPlace::Register { number, plus } => {
-                Some(Operand::Register { number, width: 4, plus: i64::from(plus) })
+                let register = Register { architecture: execution.code.architecture, number };
+                Some(Operand::Register { register, width: 4, plus: i64::from(plus) })
             }
             ResultPlace::Slot(offset) => SlotBase::of(&state, &mut execution.atoms)?.slot(offset, 4),
         }

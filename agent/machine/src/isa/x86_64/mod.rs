@@ -4,6 +4,7 @@ mod canary;
 mod lift;
 mod references;
 mod switches;
+mod tables;
 mod thunks;
 mod vector;
 
@@ -15,6 +16,7 @@ pub use self::canary::intact_way;
 pub use self::lift::lift;
 pub use self::references::{candidates, decode_all, decode_over, mentioned};
 pub use self::switches::targets;
+pub use self::tables::{UNWINDING, calls, relocation};
 pub use self::thunks::flow_behind;
 use super::Convention;
 use crate::ir::{Expression, Flow, Hit, Instruction, RegisterSet, Relation, Test};
@@ -32,6 +34,7 @@ pub const CONVENTION: Convention = Convention {
     registers: 16,
     arguments: &[7, 6, 2, 1, 8, 9],
     result: RAX,
+    vector_arguments: 8,
     stack_pointer: RSP,
     frame_pointer: RBP,
     caller_saved: set(&[0, 1, 2, 6, 7, 8, 9, 10, 11]),
@@ -79,7 +82,7 @@ fn made(decoded: &Decoded, bytes: &[u8]) -> Instruction {
         FlowControl::Return => Flow::Return,
         FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend => Flow::Stop,
     };
-    Instruction::new(super::Architecture::X86_64, FileAddress::new(decoded.ip()), bytes, flow, hit(decoded), *decoded)
+    Instruction::new(super::Architecture::X86_64, FileAddress::new(decoded.ip()), bytes, flow, hit(decoded))
 }
 
 /// Decodes an instruction once more.
@@ -137,6 +140,25 @@ fn relation(code: ConditionCode) -> Relation {
         ConditionCode::ns => Relation::NotNegative,
         // Overflow and parity.
         other => Relation::Other((other as u8).saturating_sub(ConditionCode::o as u8)),
+    }
+}
+
+/// Returns the number of a condition in instructions.
+pub fn condition(relation: Relation) -> u8 {
+    match relation {
+        Relation::Below => 2,
+        Relation::AboveOrEqual => 3,
+        Relation::Equal => 4,
+        Relation::NotEqual => 5,
+        Relation::BelowOrEqual => 6,
+        Relation::Above => 7,
+        Relation::Negative => 8,
+        Relation::NotNegative => 9,
+        Relation::Less => 12,
+        Relation::GreaterOrEqual => 13,
+        Relation::LessOrEqual => 14,
+        Relation::Greater => 15,
+        Relation::Other(number) => number,
     }
 }
 
