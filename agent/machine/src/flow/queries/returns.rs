@@ -11,7 +11,6 @@ use evictscope_model::FileAddress;
 
 use super::cut::CutPoint;
 use super::operand::{Operand, SlotBase};
-use crate::isa::Register;
 use crate::code::graph::{BlockId, FunctionCode, InstructionId};
 use crate::flow::joins::execution::Execution;
 use crate::flow::state::State;
@@ -20,6 +19,7 @@ use crate::flow::values::atoms::Atom;
 use crate::flow::values::condition::Flags;
 use crate::flow::values::value::{AtomId, Value};
 use crate::ir::{Address, Effect, Expression, Flow, Instruction};
+use crate::isa::Register;
 
 /// The most steps over all paths from one point. `getMaxmemoryState()` of Redis 8.6 takes over 2,000 if built by clang.
 const MAX_STEPS: usize = 20_000;

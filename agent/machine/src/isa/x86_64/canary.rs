@@ -5,7 +5,7 @@
 
 use iced_x86::{Instruction as Decoded, Mnemonic, OpKind, Register};
 
-use super::decoded;
+use super::decode::decoded;
 use crate::ir::{Flow, Instruction, Relation, Test};
 
 /// How many instructions before its comparison the canary may be loaded.

@@ -6,7 +6,8 @@
 use evictscope_model::FileAddress;
 use iced_x86::{Code, Instruction as Decoded, OpKind, Register};
 
-use super::{decoded, lift};
+use super::decode::decoded;
+use super::operands::operand;
 use crate::elf::image::Image;
 use crate::ir::{Expression, Flow, Instruction};
 
@@ -33,7 +34,7 @@ fn end_of_thunk(image: &Image<'_>, thunk: FileAddress) -> Option<Expression> {
         return None;
     }
     match (places.code(), places.memory_displacement64()) {
-        (Code::Mov_rm64_r64, 0) if places.op0_kind() == OpKind::Memory => Some(lift::operand(&places, 1)),
+        (Code::Mov_rm64_r64, 0) if places.op0_kind() == OpKind::Memory => Some(operand(&places, 1)),
         (Code::Lea_r64_m, 8) if places.op0_register() == Register::RSP => Some(Expression::Unknown),
         _ => None,
     }
