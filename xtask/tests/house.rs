@@ -58,7 +58,7 @@ const BOUNDED: [(&str, &str); 19] = [
 /// What only the rooms of the instruction sets in `machine/src/isa` name: what decodes them, and registers, by their
 /// names, or as so many.
 const OF_ONE_SET: &str =
-    r"(?i)\biced|x86|\b[er]?(flags|[abcd]x|[sd]i|[sbi]p)\b|\br(8|9|1[0-5])d?\b|; *16\]|\.\.=?1[56]\b";
+    r"(?i)\biced|x86|\b[er](flags|[abcd]x|[sd]i|[sbi]p)\b|\br(8|9|1[0-5])d?\b|; *16\]|\.\.=?1[56]\b";
 /// The modules of the crate of machine code that know no instruction set; nor does the next crate.
 const OF_ALL_SETS: [&str; 6] = ["code", "dwarf", "flow", "ir", "sites", "stacks"];
 

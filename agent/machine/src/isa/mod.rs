@@ -45,8 +45,8 @@ impl Architecture {
         }
     }
 
-    /// Returns where an indirect jump of the function at `entry` can lead, if it is that of a `switch`. `before` has the
-    /// instructions before the jump, the nearest first, and `behind` those that follow it.
+    /// Returns where an indirect jump of the function at `entry` can lead, if it is that of a `switch`. `before` has
+    /// the instructions before the jump, the nearest first, and `behind` those that follow it.
     pub(crate) fn switch<'a>(
         self,
         image: &Image<'_>,

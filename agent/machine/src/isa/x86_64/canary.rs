@@ -1,7 +1,7 @@
 //! The stack protector's check at the end of a function.
 //!
-//! A static build does not keep the name of `__stack_chk_fail()`, so the check itself is recognised, and the path to that
-//! call is left out of the graph.
+//! A static build does not keep the name of `__stack_chk_fail()`, so the check itself is recognised, and the path to
+//! that call is left out of the graph.
 
 use iced_x86::{Instruction as Decoded, Mnemonic, OpKind, Register};
 

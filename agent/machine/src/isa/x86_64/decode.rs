@@ -40,8 +40,10 @@ pub fn decoded(instruction: &Instruction) -> Decoded {
     Decoder::with_ip(64, instruction.bytes(), instruction.address.get(), DecoderOptions::NONE).decode()
 }
 
-/// Returns what a probe costs. The kernel emulates a one-byte `nop`, a direct `jmp` or `call`, a conditional jump, and a
-/// `push` of a register, without an operand-size prefix. It turns a long nop into a jump, or newer kernels may: on Linux
+/// Returns what a probe costs. The kernel emulates a one-byte `nop`, a direct `jmp` or `call`, a conditional jump, and
+/// a
+/// `push` of a register, without an operand-size prefix. It turns a long nop into a jump, or newer kernels may: on
+/// Linux
 /// 6.18 the calling function then loses what it keeps in the red zone.
 fn hit(decoded: &Decoded) -> Hit {
     let is_emulated = match decoded.code() {

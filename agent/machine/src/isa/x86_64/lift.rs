@@ -189,8 +189,8 @@ impl Lifter<'_> {
         true
     }
 
-    /// Lifts multiplications, divisions, shifts and sign extensions. Returns `false` if it is another instruction, or is
-    /// not followed.
+    /// Lifts multiplications, divisions, shifts and sign extensions. Returns `false` if it is another instruction, or
+    /// is not followed.
     fn arithmetic(&mut self) -> bool {
         let instruction = self.instruction;
         let whole = |number| Expression::Register { number, width: 8 };

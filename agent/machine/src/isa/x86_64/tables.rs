@@ -1,5 +1,5 @@
-//! Numbers and agreements: the calling convention, and what instructions, tables of a file and the kernel call registers,
-//! conditions and relocations; calls by their bytes.
+//! Numbers and agreements: the calling convention, and what instructions, tables of a file and the kernel call
+//! registers, conditions and relocations; calls by their bytes.
 
 use evictscope_model::FileAddress;
 use gimli::X86_64;
@@ -16,8 +16,8 @@ pub const RDX: u8 = 2;
 pub const RSP: u8 = 4;
 pub const RBP: u8 = 5;
 
-/// The System V ABI. `rax` only holds the number of vector registers that a variadic function gets, and `r10` the static
-/// chain.
+/// The System V ABI. `rax` only holds the number of vector registers that a variadic function gets, and `r10` the
+/// static chain.
 pub const CONVENTION: Convention = Convention {
     registers: 16,
     arguments: &[7, 6, 2, 1, 8, 9],

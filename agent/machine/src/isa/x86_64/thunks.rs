@@ -1,5 +1,5 @@
-//! Thunks: pieces of code that compilers use instead of an indirect call, jump, or return, so that the CPU predicts none
-//! (`-mindirect-branch=thunk`, `-mfunction-return=thunk`, retpolines).
+//! Thunks: pieces of code that compilers use instead of an indirect call, jump, or return, so that the CPU predicts
+//! none (`-mindirect-branch=thunk`, `-mfunction-return=thunk`, retpolines).
 //!
 //! Each calls its own end, which replaces its return address, or drops it, and returns.
 
