@@ -28,7 +28,7 @@ pub enum ElfError {
     #[error("the ELF file is damaged, or a part of it is missing: copy or install it again")]
     Damaged,
     /// Another machine or kind of file.
-    #[error("{0}; evictscope understands x86-64 executables only")]
+    #[error("{0}; evictscope understands x86-64 and aarch64 executables only")]
     Kind(&'static str),
     #[error("the file is truncated: parts that it declares are missing")]
     CutOff,

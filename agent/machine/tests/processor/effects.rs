@@ -3,8 +3,8 @@
 use anyhow::{Result, bail, ensure};
 use evictscope_machine::ir::{Address, Effect, Expression, Flow, Instruction, Operation, Test, bit};
 
-use super::runner::{FLAGS, MEMORY, PAGE, State, VECTORS, WORDS};
 use super::Processor;
+use super::runner::{FLAGS, MEMORY, PAGE, State, WORDS};
 
 /// A number, unless it is not followed.
 type Number = Option<u64>;
@@ -38,7 +38,10 @@ pub fn compare(
         Flow::IndirectCall(to) | Flow::IndirectJump(to) => effects.value(to)?,
         Flow::Return | Flow::Stop => None,
     };
-    ensure!(said.is_none_or(|said| (said ^ *counter) & processor.addresses == 0), "it goes on at {counter:#x}, not at {said:#x?}");
+    ensure!(
+        said.is_none_or(|said| (said ^ *counter) & processor.addresses == 0),
+        "it goes on at {counter:#x}, not at {said:#x?}"
+    );
     if instruction.is_call() || instruction.flow == Flow::Return {
         // What they do with the stack is what the convention says.
         effects.unknown[processor.stack_pointer()] = u64::MAX;

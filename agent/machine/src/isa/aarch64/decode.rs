@@ -137,3 +137,77 @@ pub fn text(instruction: &Instruction) -> String {
     FmtFormatter::new().format(&decoded(instruction), &mut sink);
     sink.as_str().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use evictscope_model::FileAddress;
+
+    use super::decode;
+    use crate::ir::Hit;
+
+    #[test]
+    fn no_probe_goes_where_the_kernel_refuses_it_or_a_sequence_would_never_end() {
+        let hit = |words: &[u32]| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            decode(&bytes, FileAddress::new(0x1000)).map(|instruction| instruction.hit)
+        };
+        // What the kernels 6.1, 6.12 and 7.2 simulate: adr, adrp, b, bl, b.eq, cbz, tbnz, br, blr, ret.
+        for word in [
+            0x1000_0000,
+            0x9000_0000,
+            0x1400_0000,
+            0x9400_0000,
+            0x5400_0000,
+            0x3400_0000,
+            0xb708_0000,
+            0xd61f_0200,
+            0xd63f_0000,
+            0xd65f_03c0,
+        ] {
+            assert_eq!(hit(&[word]), Some(Hit::Emulated), "{word:#x}");
+        }
+        // What they step: nop, bti c, paciasp, dmb ish, mrs tpidr_el0, stp, ldar, stlr, ldadd, casal, add, fmul.
+        for word in [
+            0xd503_201f,
+            0xd503_245f,
+            0xd503_233f,
+            0xd503_3bbf,
+            0xd53b_d040,
+            0xa9be_7bfd,
+            0xc8df_fc20,
+            0xc89f_fc20,
+            0xf820_0041,
+            0xc8e0_fc41,
+            0x8b02_0c20,
+            0x1e62_0820,
+        ] {
+            assert_eq!(hit(&[word]), Some(Hit::SingleStepped), "{word:#x}");
+        }
+        // What they refuse: autiasp, retaa, braaz, blraaz, ldr, ldrsw and prfm of a literal, ldxr, ldaxr, stxr, msr, svc,
+        // brk, wfe, yield.
+        for word in [
+            0xd503_23bf,
+            0xd65f_0bff,
+            0xd61f_081f,
+            0xd63f_081f,
+            0x5800_0000,
+            0x9800_0000,
+            0xd800_0000,
+            0xc85f_7c20,
+            0xc85f_fc20,
+            0xc802_7c20,
+            0xd51b_d040,
+            0xd400_0001,
+            0xd420_0020,
+            0xd503_205f,
+            0xd503_203f,
+        ] {
+            assert_eq!(hit(&[word]), Some(Hit::Forbidden), "{word:#x}");
+        }
+        // `add` before, within and after `ldxr`, `add`, `stxr`.
+        let (load, add, store) = (0xc85f_7c20, 0x8b02_0c20, 0xc802_7c20);
+        assert_eq!(hit(&[add, load, add, store]), Some(Hit::SingleStepped));
+        assert_eq!(hit(&[add, store]), Some(Hit::Forbidden));
+        assert_eq!(hit(&[add, add, load]), Some(Hit::SingleStepped));
+    }
+}

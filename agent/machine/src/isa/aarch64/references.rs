@@ -104,3 +104,28 @@ pub fn decode_all(bytes: &[u8], begin: FileAddress) -> impl Iterator<Item = Inst
     let offsets = (0..bytes.len()).step_by(LENGTH);
     offsets.filter_map(move |offset| decode(bytes.get(offset..)?, begin.wrapping_add(offset as u64)))
 }
+
+#[cfg(test)]
+mod tests {
+    use evictscope_model::FileAddress;
+
+    use super::mentioned_at;
+
+    #[test]
+    fn an_address_is_made_in_two_steps() {
+        let begin = FileAddress::new(0x1000);
+        let mentioned = |words: &[u32], at: u64| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            mentioned_at(&bytes, begin, FileAddress::new(at)).map(FileAddress::get)
+        };
+        // adrp x1, 0x3000; add x0, x1, #0x18; ldr x0, [x1, #8]; mov x1, x2; add x0, x1, #0x18
+        let code = [0xd000_0001, 0x9100_6020, 0xf940_0420, 0xaa02_03e1, 0x9100_6020];
+        let found = [0x1000, 0x1004, 0x1008, 0x100c, 0x1010].map(|at| mentioned(&code, at));
+        assert_eq!(found, [None, Some(0x3018), Some(0x3008), None, None]);
+        // b, cbz and tbnz to the instruction after the next, adr and ldr of it, and bl.
+        for word in [0x1400_0002, 0x3400_0040, 0x3708_0040, 0x1000_0040, 0x5800_0040] {
+            assert_eq!(mentioned(&[word], 0x1000), Some(0x1008), "{word:#x}");
+        }
+        assert_eq!(mentioned(&[0x9400_0002], 0x1000), None);
+    }
+}
