@@ -38,7 +38,7 @@ fn flow(decoded: &Decoded) -> Flow {
     let target = || FileAddress::new(decoded.near_branch_target());
     // The address in a signed pointer is not followed.
     let register = || match decoded.code() {
-        Code::Br | Code::Blr => general(decoded.op_register(0)).map_or(Expression::Unknown, |number| whole(number)),
+        Code::Br | Code::Blr => general(decoded.op_register(0)).map_or(Expression::Unknown, whole),
         _ => Expression::Unknown,
     };
     match decoded.flow_control() {

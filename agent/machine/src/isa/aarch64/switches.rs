@@ -167,7 +167,9 @@ mod tests {
         for options in
             [&["-O1"][..], &["-O2"], &["-O2", "-fno-pie", "-no-pie"], &["-Os", "-mbranch-protection=standard"]]
         {
-            let Some(data) = compile("aarch64-linux-gnu-gcc", PROGRAM, options) else { return };
+            // Without it, a table needs more cases.
+            let options = [options, &["--param=case-values-threshold=4"]].concat();
+            let Some(data) = compile("aarch64-linux-gnu-gcc", PROGRAM, &options) else { return };
             let image = Image::parse(&data).unwrap_or_else(|error| panic!("{error}"));
             let function = image.symbols.function("two").map(|symbol| symbol.address);
             let code = FunctionCode::decode(&image, function.unwrap_or_default());
