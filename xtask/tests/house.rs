@@ -135,12 +135,14 @@ fn only_its_room_knows_an_instruction_set() -> Result<()> {
     let mut found = Vec::new();
     for name in &ORDER[1..] {
         for (module, Source { file, code, .. }) in modules(name)? {
-            let is_room = module.starts_with(&["isa".to_owned(), "x86_64".to_owned()]);
+            let is_room =
+                matches!(&module[..], [isa, room, ..] if isa == "isa" && ["x86_64", "aarch64"].contains(&&**room));
             let knows_none = match *name {
                 "evictscope-machine" => module.first().is_some_and(|first| OF_ALL_SETS.contains(&first.as_str())),
                 name => name == "evictscope-plan",
             };
-            let names = |line: &&str| line.contains("iced_x86") || knows_none && names.is_match(line);
+            let decodes = |line: &str| line.contains("iced_x86") || line.contains("fARM64");
+            let names = |line: &&str| decodes(line) || knows_none && names.is_match(line);
             let lines = code.lines().filter(|line| !is_room && names(line));
             found.extend(lines.map(|line| format!("{}: {}", file.display(), line.trim())));
         }

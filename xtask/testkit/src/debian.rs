@@ -29,7 +29,8 @@ pub const RULES: Needed = Needed { by: "checking the rules", programs: "promtool
 pub const COMPILERS: Needed = Needed {
     by: "planning for programs of both compilers, and holding the lifters against processors",
     // The third brings two packages, the last emulates the other processor.
-    programs: "gcc clang aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc:libc6-dev-arm64-cross qemu-aarch64:qemu-user",
+    programs: "gcc clang aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc:libc6-dev-arm64-cross \
+               qemu-aarch64:qemu-user",
 };
 pub const GO: Needed = Needed { by: "generating the dashboards and checking the Helm chart", programs: "go:golang-go" };
 pub const PACKING: Needed = Needed {

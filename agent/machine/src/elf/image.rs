@@ -106,6 +106,11 @@ impl<'data> Image<'data> {
         self.relocations.imports.get(&slot).copied()
     }
 
+    /// Returns the address that the loader stores at `slot`, before it adds the load bias, if the process cannot change it.
+    pub(crate) fn linked(&self, slot: FileAddress) -> Option<FileAddress> {
+        self.relocations.linked.get(&slot).copied()
+    }
+
     /// Returns whether a whole function, not a part of one, begins at `address`: according to the names, or else to the
     /// unwind tables.
     pub fn is_function(&self, address: FileAddress) -> bool {

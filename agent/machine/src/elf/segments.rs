@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use evictscope_model::{FileAddress, FileOffset};
 use object::Endianness;
 use object::elf::{
-    DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64, FileHeader64, PF_W, PF_X, PT_LOAD, Rela64,
-    SHN_UNDEF, SHT_NOBITS, Sym64,
+    DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64, FileHeader64, PF_W, PF_X, PT_GNU_RELRO,
+    PT_LOAD, Rela64, SHN_UNDEF, SHT_NOBITS, Sym64,
 };
 use object::pod::slice_from_bytes;
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
@@ -222,6 +222,8 @@ const MAX_NAME: usize = 64;
 pub struct Relocations<'data> {
     /// Pointers to parts of the file, before the loader adds the load bias.
     pub pointers: HashMap<FileAddress, FileAddress>,
+    /// Those that the process cannot change, and addresses of the file's own symbols, in slots from which code loads.
+    pub linked: HashMap<FileAddress, FileAddress>,
     /// The names of functions of shared libraries.
     pub imports: HashMap<FileAddress, &'data str>,
 }
@@ -248,6 +250,9 @@ impl<'data> Relocations<'data> {
             let end = memchr::memchr(0, text.get(..MAX_NAME).unwrap_or(text))?;
             std::str::from_utf8(text.get(..end)?).ok()
         };
+        let fixed = file.elf_program_headers().iter().find(|header| header.p_type(endian) == PT_GNU_RELRO);
+        let fixed = fixed.map(|header| (header.p_vaddr(endian), header.p_memsz(endian)));
+        let is_fixed = |at: FileAddress| fixed.is_some_and(|(begin, size)| at.get().wrapping_sub(begin) < size);
         let mut found = Self::default();
         for (tag, size) in [(DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)] {
             let bytes = table(tag).unwrap_or_default();
@@ -267,6 +272,8 @@ impl<'data> Relocations<'data> {
                         symbol().filter(|symbol| !is_import(symbol)).map(|symbol| symbol.st_value(endian))
                     }
                     Some(Relocation::Import) => {
+                        let own = symbol().filter(|symbol| !is_import(symbol) && symbol.st_value(endian) != 0);
+                        found.linked.extend(own.map(|symbol| (at, FileAddress::new(symbol.st_value(endian)))));
                         let imported = symbol().filter(is_import).and_then(name);
                         found.imports.extend(imported.map(|name| (at, name)));
                         None
@@ -275,6 +282,7 @@ impl<'data> Relocations<'data> {
                 };
                 let addend = relocation.r_addend.get(endian);
                 let pointer = base.map(|base| FileAddress::new(base.wrapping_add_signed(addend)));
+                found.linked.extend(pointer.filter(|_| is_fixed(at)).map(|pointer| (at, pointer)));
                 found.pointers.extend(pointer.map(|pointer| (at, pointer)));
             }
         }

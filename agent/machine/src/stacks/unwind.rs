@@ -98,8 +98,8 @@ impl Tables {
             };
             caller.set(*register, value);
         }
-        // A caller's frame is above the frame it called, so this comes to an end. A function that was called last can have
-        // no frame, and its return address in a register.
+        // A caller's frame is above the frame it called, so this comes to an end. A function that was called last can
+        // have no frame, and its return address in a register.
         let mut goes_on = caller.stack_pointer()? > registers.stack_pointer()?;
         if unwinding.instruction_pointer != unwinding.return_address {
             let is_kept = row.register(unwinding.return_address).is_some();

@@ -77,7 +77,8 @@ fn decode(bytes: &[u8]) -> Instruction {
     Decoder::new(bytes, CODE, DecoderOptions::default()).decode()
 }
 
-/// Returns whether it calls the kernel, goes on forever, waits, changes how the processor works, or reads what is beside it.
+/// Returns whether it calls the kernel, goes on forever, waits, changes how the processor works, or reads what is
+/// beside it.
 fn is_excluded(instruction: &Instruction) -> bool {
     use Code::{Brk, Hlt, Hvc, LdrLit32, LdrLit64, LdrLitFp32, LdrLitFp64, LdrLitFp128, LdrswLit, Smc, Svc, Udf};
     let code = instruction.code();

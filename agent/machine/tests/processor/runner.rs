@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::compiler;
 use evictscope_testkit::skip::skip;
 
-/// All that an instruction can read and write, as words: 32 general registers, flags, 4 lanes of 32 vector registers, and
-/// the page of memory. What a processor does not have is never changed.
+/// All that an instruction can read and write, as words: 32 general registers, flags, 4 lanes of 32 vector registers,
+/// and the page of memory. What a processor does not have is never changed.
 pub type State = Vec<u64>;
 /// How many words those are, and at which the later ones begin.
 pub const WORDS: usize = MEMORY + PAGE as usize / 8;

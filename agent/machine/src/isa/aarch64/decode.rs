@@ -122,8 +122,8 @@ fn is_stepped_group(word: u32) -> bool {
     group >= 4 && !moves_memory
 }
 
-/// Returns whether the code begins within a sequence from an exclusive load to its store: the store follows, and no load
-/// comes before it.
+/// Returns whether the code begins within a sequence from an exclusive load to its store: the store follows, and no
+/// load comes before it.
 fn is_in_exclusive(code: &[u8]) -> bool {
     let words = code.as_chunks::<LENGTH>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
     // Of the two, a load has this bit.
@@ -183,8 +183,8 @@ mod tests {
         ] {
             assert_eq!(hit(&[word]), Some(Hit::SingleStepped), "{word:#x}");
         }
-        // What they refuse: autiasp, retaa, braaz, blraaz, ldr, ldrsw and prfm of a literal, ldxr, ldaxr, stxr, msr, svc,
-        // brk, wfe, yield.
+        // What they refuse: autiasp, retaa, braaz, blraaz, ldr, ldrsw and prfm of a literal, ldxr, ldaxr, stxr, msr,
+        // svc, brk, wfe, yield.
         for word in [
             0xd503_23bf,
             0xd65f_0bff,

@@ -1,7 +1,7 @@
 //! The effects of one instruction.
 //!
-//! fARM64 says which encoding a word has. Its operands are those of the preferred alias, of which there are many more than
-//! encodings, so the fields of the word are taken here as the encoding has them.
+//! fARM64 says which encoding a word has. Its operands are those of the preferred alias, of which there are many more
+//! than encodings, so the fields of the word are taken here as the encoding has them.
 //!
 //! What is not followed by name is clobbered: whatever fARM64 says that the instruction writes.
 

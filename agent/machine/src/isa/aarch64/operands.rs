@@ -83,8 +83,8 @@ pub fn relation(condition: Condition) -> Relation {
     }
 }
 
-/// Returns the number of a general register, given the whole register or its lower half; `None` if it is another, or the
-/// one that is always zero.
+/// Returns the number of a general register, given the whole register or its lower half; `None` if it is another, or
+/// the one that is always zero.
 pub fn general(register: Register) -> Option<u8> {
     let is_zero = matches!(register, Register::Xzr | Register::Wzr);
     (register.class() == RegClass::Gp && !is_zero).then(|| register.number())

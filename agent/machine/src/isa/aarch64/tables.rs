@@ -1,5 +1,5 @@
-//! Numbers and agreements: the calling convention, and what instructions, tables of a file and the kernel call registers,
-//! conditions and relocations; calls by their bytes.
+//! Numbers and agreements: the calling convention, and what instructions, tables of a file and the kernel call
+//! registers, conditions and relocations; calls by their bytes.
 
 use evictscope_model::FileAddress;
 use gimli::{AArch64, Register};
