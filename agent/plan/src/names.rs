@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use evictscope_machine::code::bounds;
 use evictscope_machine::code::references::{self, Reference};
 use evictscope_machine::elf::{Frame, Image, Symbol};
 use evictscope_model::FileAddress;
@@ -24,6 +25,7 @@ const NOT_RETURNING: [(&str, &[&str]); 2] = [
 /// Finds `wanted` and the texts that this step itself needs, and names the functions that do not
 /// return, unless a symbol does.
 pub fn find(image: &mut Image<'_>, wanted: &[&'static str]) -> Texts {
+    bounds::complete(image);
     let marks: Vec<&str> = (NOT_RETURNING.iter().flat_map(|(_, marks)| *marks).copied()).collect();
     let texts = Texts::find(image, &[wanted, &marks, &TEXTS].concat());
     tell_not_returning(image);

@@ -1,5 +1,6 @@
 //! Machine code: one function as a control-flow graph, what it calls and refers to, and what a probe on it costs.
 
+pub mod bounds;
 pub mod callees;
 mod decode;
 pub(crate) mod graph;

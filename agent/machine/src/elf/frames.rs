@@ -59,6 +59,17 @@ impl Frames {
         Self { sorted }
     }
 
+    /// Returns all entries.
+    pub fn iter(&self) -> impl Iterator<Item = &Frame> {
+        self.sorted.iter()
+    }
+
+    /// Adds what functions that no entry covers take.
+    pub fn extend(&mut self, functions: Vec<Frame>) {
+        self.sorted.extend(functions);
+        self.sorted.sort_unstable_by_key(|frame| (frame.start, frame.end));
+    }
+
     /// Returns the entry that covers `address`.
     pub fn at(&self, address: FileAddress) -> Option<Frame> {
         let behind = self.sorted.partition_point(|frame| frame.start <= address);

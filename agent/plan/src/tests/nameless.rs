@@ -98,10 +98,14 @@ fn two_functions_that_could_be_it_are_refused() {
 }
 
 #[test]
-fn the_name_counts_where_there_are_no_unwind_tables() {
-    let options = ["-O1", CALLED, "-fno-asynchronous-unwind-tables", "-fno-pie", "-no-pie"];
-    let Some(data) = compile("gcc", PROGRAM, &options) else { return };
-    assert!(is_certain(&plan_of(&data, None)));
+fn names_and_calls_bound_functions_where_there_are_no_unwind_tables() {
+    for strip in ["-g0", "-s"] {
+        let options = ["-O1", CALLED, "-fno-asynchronous-unwind-tables", "-fno-pie", "-no-pie", strip];
+        let Some(data) = compile("gcc", PROGRAM, &options) else { return };
+        let plan = plan_of(&data, None);
+        assert!(is_certain(&plan), "{strip}");
+        assert_eq!(plan.identity.version.as_deref(), Some("7.0.99"), "{strip}");
+    }
 }
 
 #[test]
@@ -188,19 +192,16 @@ fn damaged_unwind_tables_do_no_harm() {
     let sections = file.elf_section_table();
     let (_, section) = sections.section_by_name(endian, b".eh_frame").unwrap_or_else(|| panic!("no .eh_frame"));
     let (offset, size) = section.file_range(endian).unwrap_or_default();
-    let (mut found, mut lost) = (0, 0);
+    let mut found = 0;
     for round in 0..48 {
         let mut damaged = data.clone();
         let place = usize::try_from(offset + size * round / 48).unwrap_or(0);
         let with: u8 = [0x00, 0xff, 0x80][usize::try_from(round % 3).unwrap_or(0)];
         damaged[place..place + 64].fill(with);
-        match eviction_call(&damaged) {
-            Ok(function) => {
-                assert_eq!(function, right);
-                found += 1;
-            }
-            Err(_) => lost += 1,
+        if let Ok(function) = eviction_call(&damaged) {
+            assert_eq!(function, right);
+            found += 1;
         }
     }
-    assert!(found > 0 && lost > 0, "{found} found, {lost} lost");
+    assert!(found > 0);
 }
