@@ -94,6 +94,9 @@ fn two_functions_that_could_be_it_are_refused() {
         let Some(data) = compile("gcc", &source, options) else { return };
         let plan = plan_of(&data, None);
         assert!(refusal(&plan).contains("2 functions mention"), "{:?}", plan.not_found);
+        // What BOLT leaves behind does not count.
+        let dead = source.replace("int inlined", "__attribute__((section(\".bolt.org.text\"))) int inlined");
+        assert_eq!(compile("gcc", &dead, options).map(|data| refusal(&plan_of(&data, None))), Some(String::new()));
     }
 }
 
