@@ -128,12 +128,13 @@ fn owners(image: &Image<'_>, parts: &[Frame]) -> Vec<FileAddress> {
 }
 
 /// The products.
-pub const PRODUCTS: [&str; 3] = ["redis", "valkey", "keydb"];
+pub const PRODUCTS: [&str; 4] = ["redis", "valkey", "keydb", "redict"];
 /// The formats of the line that `--version` prints, and the products that print it.
-const LINES: [(&str, Option<&str>); 4] = [
+const LINES: [(&str, Option<&str>); 5] = [
     ("Redis server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n", Some(PRODUCTS[0])),
     ("Server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n", Some(PRODUCTS[1])),
     ("KeyDB server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n", Some(PRODUCTS[2])),
+    ("Redict server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n", Some(PRODUCTS[3])),
     ("v=%s sha=%s:%d malloc=%s bits=%d build=%llx", None),
 ];
 /// The formats of the second step, if that line is made in two steps.
@@ -147,14 +148,15 @@ const MARKED: usize = 1024;
 const LONGEST: usize = 11;
 
 /// The texts that are needed.
-pub const TEXTS: [&str; 6] = [LINES[0].0, LINES[1].0, LINES[2].0, LINES[3].0, SECOND_STEPS[0].0, SECOND_STEPS[1].0];
+pub const TEXTS: [&str; 7] =
+    [LINES[0].0, LINES[1].0, LINES[2].0, LINES[3].0, LINES[4].0, SECOND_STEPS[0].0, SECOND_STEPS[1].0];
 
 /// Which server an executable is.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Identity {
     /// GNU build id, lower-case hexadecimal.
     pub build_id: Option<String>,
-    /// `redis`, `valkey` or `keydb`.
+    /// `redis`, `valkey`, `keydb` or `redict`.
     #[borsh(deserialize_with = "crate::sent::product")]
     pub product: Option<&'static str>,
     /// Version of the server, such as `7.0.15`, or its series (`7.0`) if no more is certain.
@@ -215,6 +217,11 @@ impl Identity {
 /// Returns whether UPX has packed an executable: it leaves its mark after the program headers.
 pub fn is_packed(data: &[u8]) -> bool {
     data.get(..MARKED).unwrap_or(data).windows(4).any(|mark| mark == b"UPX!")
+}
+
+/// Returns whether it is the dynamic loader: glibc's, or musl's, which has all of libc.
+pub fn is_loader(image: &Image<'_>) -> bool {
+    image.symbols.function("__tls_get_addr").is_some() && image.symbols.function("main").is_none()
 }
 
 /// Finds product and version, as far as they are certain.

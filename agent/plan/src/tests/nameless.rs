@@ -10,7 +10,7 @@ use object::{Endianness, elf};
 
 use super::{CALLED, EVICTION_PROGRAM as PROGRAM, INLINED, plan_of, redis_server};
 use crate::traced::eviction;
-use crate::{EVICTION_CALL, Item, ProbePlan, TracedFunction, members};
+use crate::{EVICTION_CALL, Identity, Item, ProbePlan, TracedFunction, members};
 
 /// The ways to link: position-independent, at a fixed address, and without any shared library.
 const LINKS: [&[&str]; 4] =
@@ -122,6 +122,15 @@ fn no_known_layout_is_refused() {
         assert!(why.is_some_and(|why| why.contains("no known layout")), "{member:?}: {:?}", plan.not_found);
     }
     assert!(plan.member(Member::Port).is_some());
+}
+
+#[test]
+fn redict_says_what_it_is() {
+    let source = std::fs::read_to_string("tests/fixtures/evict.c").unwrap_or_else(|error| panic!("{error}"));
+    let source = source.replace("Redis server v=", "Redict server v=");
+    let Some(data) = compile("gcc", &source, &["-O1", CALLED, "-s"]) else { return };
+    let Identity { product, version, .. } = plan_of(&data, None).identity;
+    assert_eq!((product, version.as_deref()), (Some("redict"), Some("7.0.99")));
 }
 
 /// Returns `data` without the names of what it defines, as if linked without `-rdynamic`, and on
