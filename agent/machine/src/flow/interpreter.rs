@@ -4,9 +4,11 @@
 //! is a sum of globals, whatever its instructions look like: unrolled, vectorised or as written. This is how a loop
 //! that adds up counters is understood.
 //!
-//! An instruction that does something else, a call, a store to anything but the stack, a branch that is not known, or
-//! too many steps end the run.
+//! What compilers add leaves the result alone: calls and branches that check something, and counters of their own. An
+//! instruction that does something else, a store by an unknown address, a branch on which the result depends and that
+//! is not known, or too many steps end the run.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use evictscope_model::FileAddress;
@@ -23,6 +25,8 @@ use crate::elf::image::Image;
 
 /// The most instructions in one run.
 const MAX_STEPS: usize = 1 << 14;
+/// The most ways, at branches that are not known, that wait to be followed: each must come to the same.
+const MAX_WAYS: usize = 16;
 /// The most numbers whose sum a result can be.
 const MAX_SUMMANDS: usize = 1 << 10;
 
@@ -50,6 +54,8 @@ pub struct Interpreter<'a, 'data> {
     info: InstructionInfoFactory,
     /// The globals that the last run loaded, in order, with repetitions.
     pub loads: Vec<Load>,
+    /// The globals that it wrote.
+    written: BTreeSet<FileAddress>,
 }
 
 impl<'a, 'data> Interpreter<'a, 'data> {
@@ -62,6 +68,7 @@ impl<'a, 'data> Interpreter<'a, 'data> {
             execution: Execution::new(code, atoms, None),
             info: InstructionInfoFactory::new(),
             loads: Vec::new(),
+            written: BTreeSet::new(),
         }
     }
 
@@ -69,12 +76,16 @@ impl<'a, 'data> Interpreter<'a, 'data> {
     /// `None` if it returns anything else. Fails if it does anything that the machine does not know.
     pub fn run(&mut self, chosen: Option<(Load, u64)>) -> Result<Option<Vec<FileAddress>>, Halt> {
         self.loads.clear();
+        self.written.clear();
         self.execution.known.loads = chosen.into_iter().collect();
         let code = self.execution.code;
-        let mut state = State::at_entry(&mut self.execution.atoms);
-        let mut block = &code.blocks[BlockId::ENTRY];
+        let mut pending = vec![(&code.blocks[BlockId::ENTRY], State::at_entry(&mut self.execution.atoms))];
+        let mut result = None;
         let mut steps = 0;
-        loop {
+        while let Some((block, mut state)) = pending.pop() {
+            // Relations between known numbers say nothing new.
+            state.facts = Rc::default();
+            let mut has_ended = false;
             for instruction in &block.instructions {
                 steps += 1;
                 if steps > MAX_STEPS {
@@ -82,8 +93,17 @@ impl<'a, 'data> Interpreter<'a, 'data> {
                 }
                 self.look_at_memory(&state, instruction)?;
                 match instruction.flow_control() {
-                    FlowControl::Return => return Ok(self.sum(&state.registers[0])),
-                    FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {}
+                    FlowControl::Return => {
+                        let sum = self.sum(&state.registers[0]);
+                        if result.get_or_insert_with(|| sum.clone()) != &sum {
+                            return Err(Halt::Branch(address(instruction)));
+                        }
+                        has_ended = true;
+                    }
+                    FlowControl::Next
+                    | FlowControl::Call
+                    | FlowControl::ConditionalBranch
+                    | FlowControl::UnconditionalBranch => {}
                     _ if code.hooks.contains(&address(instruction)) => {}
                     _ => return Err(Halt::Instruction(address(instruction))),
                 }
@@ -93,15 +113,15 @@ impl<'a, 'data> Interpreter<'a, 'data> {
                 let state = self.execution.along_edge(&state, block, *kind)?;
                 Some((&code.blocks[*to], state))
             });
-            let ways: Vec<_> = ways.collect();
-            let [(next, end)] = &ways[..] else {
+            let others = pending.len();
+            pending.extend(ways);
+            if pending.len() > MAX_WAYS || !has_ended && pending.len() == others {
                 let last = block.instructions.last();
                 return Err(Halt::Branch(last.map(address).unwrap_or_default()));
-            };
-            (block, state) = (*next, end.clone());
-            // Relations between known numbers say nothing new.
-            state.facts = Rc::default();
+            }
         }
+        let sum: Option<Vec<FileAddress>> = result.flatten();
+        Ok(sum.filter(|globals| globals.iter().all(|global| !self.written.contains(global))))
     }
 
     fn sum(&self, result: &Value) -> Option<Vec<FileAddress>> {
@@ -119,12 +139,17 @@ impl<'a, 'data> Interpreter<'a, 'data> {
             return Ok(());
         }
         let halt = Err(Halt::Memory(address(instruction)));
+        let bytes = u8::try_from(instruction.memory_size().size()).unwrap_or(0);
         let begin = match place(&mut self.execution.atoms, state, instruction) {
             MemoryPlace::Stack(_) => return Ok(()),
-            MemoryPlace::Global(begin) if used.iter().all(|used| !writes(used.access())) => begin,
+            MemoryPlace::Global(begin) if used.iter().any(|used| writes(used.access())) => {
+                self.loads.retain(|(load, _)| *load != begin);
+                self.written.extend((0..bytes.max(1)).step_by(8).map(|at| begin.wrapping_add(at.into())));
+                return Ok(());
+            }
+            MemoryPlace::Global(begin) => begin,
             _ => return halt,
         };
-        let bytes = u8::try_from(instruction.memory_size().size()).unwrap_or(0);
         for at in (0..bytes).step_by(8) {
             let load = (begin.wrapping_add(at.into()), bytes.min(8));
             if self.execution.known.loads.contains_key(&load) {

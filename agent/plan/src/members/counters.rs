@@ -83,8 +83,9 @@ pub fn counters_returned_by(image: &Image<'_>, address: FileAddress) -> Result<C
     let mut machine = Interpreter::new(image, &code);
     match machine.run(None) {
         Ok(Some(globals)) if globals.len() == 1 => return Ok(Counters::single(globals[0])),
-        Ok(_) | Err(Halt::Branch(_)) => {}
-        Err(why) => return Err(why.into()),
+        Err(why @ (Halt::Instruction(_) | Halt::Endless)) => return Err(why.into()),
+        // How many threads there are decides.
+        _ => {}
     }
     let mut candidates: Vec<Load> = Vec::new();
     for load in std::mem::take(&mut machine.loads) {
@@ -188,6 +189,7 @@ mod tests {
             (5, None),
             (6, None),
             (7, None),
+            (8, Some((8, 20, true))),
         ];
         let mut tried = 0;
         for compiler in ["gcc", "clang"] {
