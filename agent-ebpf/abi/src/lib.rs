@@ -60,18 +60,18 @@ pub struct Cookie {
 
 impl Cookie {
     pub const fn encode(self) -> u64 {
-        ((self.slot as u64) << 32)
-            | ((self.function as u64) << 16)
-            | ((self.site as u64) << 8)
+        ((self.slot as u64) << 40)
+            | ((self.function as u64) << 24)
+            | ((self.site as u64) << 16)
             | self.when.encode() as u64
     }
 
     pub const fn decode(raw: u64) -> Self {
         Self {
-            slot: (raw >> 32) as u32,
-            function: (raw >> 16) as u16,
-            site: (raw >> 8) as u8,
-            when: When::decode(raw as u8),
+            slot: (raw >> 40) as u32,
+            function: (raw >> 24) as u16,
+            site: (raw >> 16) as u8,
+            when: When::decode(raw as u16),
         }
     }
 

@@ -3,8 +3,8 @@
 use evictscope_model::FileAddress;
 use gimli::BaseAddresses;
 
+use crate::code::callees;
 use crate::code::graph::{BlockId, FunctionCode};
-use crate::code::{callees, instruction, references};
 use crate::elf::frames::Frames;
 use crate::elf::image::{DebugFileNames, Image};
 use crate::flow::cut::CutPoint;
@@ -12,6 +12,7 @@ use crate::flow::execution::Execution;
 use crate::flow::interpreter::Interpreter;
 use crate::flow::recipe::Reach;
 use crate::flow::{cut, returns};
+use crate::isa::Architecture;
 
 /// Where functions are placed.
 const BASE: FileAddress = FileAddress::new(0x1000);
@@ -34,7 +35,7 @@ pub fn elf(file: &[u8], function: &str, object: &str, text: &str) {
 
 /// Reads the content of `.eh_frame`.
 pub fn frames(table: &[u8]) {
-    let frames = Frames::parse(table, &BaseAddresses::default().set_eh_frame(BASE.get()));
+    let frames = Frames::parse(table, &BaseAddresses::default().set_eh_frame(BASE.get()), Architecture::X86_64);
     let _ = (frames.at(BASE), frames.is_entry(BASE));
 }
 
@@ -45,7 +46,7 @@ pub fn flow(function: &[u8]) {
     code.callees = callees::of(&image, &code, code.blocks.ids());
     let _ = code.loops();
     for instruction in code.blocks.iter().flat_map(|block| &block.instructions) {
-        let _ = (instruction::hit_cost(instruction), references::mentioned(instruction).count());
+        let _ = (instruction.hit.cost(), instruction.mentioned());
     }
     let _ = Interpreter::new(&image, &code).run(None);
     let mut execution = Execution::run(&code);

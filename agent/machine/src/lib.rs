@@ -31,5 +31,7 @@ pub mod elf;
 pub mod flow;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod ir;
+pub mod isa;
 pub mod sites;
 pub mod stacks;

@@ -38,7 +38,7 @@ pub struct DebugInfo {
 /// are larger than any server's. Errors inside them only make less known.
 pub fn read(data: &[u8], eviction: Asked<'_>) -> Result<Option<DebugInfo>, DwarfError> {
     let Some(sections) = Sections::read(data)? else { return Ok(None) };
-    let units = Units::read(sections.dwarf())?;
+    let units = Units::read(&sections)?;
     let globals = Globals::find(&units, &VARIABLES, eviction)?;
     let function = globals.function(eviction);
     let variables = match function {

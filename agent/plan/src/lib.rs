@@ -38,6 +38,7 @@ mod traced;
 
 pub use evictscope_machine::elf::{DebugFileNames, ElfError};
 pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
+pub use evictscope_machine::isa::{Architecture, Register};
 pub use evictscope_machine::sites::{Calls, Site, Way};
 pub use evictscope_machine::stacks::{Caller, CodeFile, FrameRegisters, NamedCode, Work};
 

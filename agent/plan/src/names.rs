@@ -242,7 +242,7 @@ fn version(image: &Image<'_>, texts: &Texts, line: &str) -> Option<String> {
     let mut versions: Vec<&str> = frames
         .iter()
         .flat_map(|frame| references::instructions(image, *frame))
-        .flat_map(|instruction| references::mentioned(&instruction).collect::<Vec<_>>())
+        .flat_map(|instruction| instruction.mentioned())
         .filter_map(|address| version_at(image, address))
         .collect();
     versions.sort_unstable();

@@ -7,7 +7,7 @@
 use std::io::{self, Read, Write};
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_abi::{COUNTER_BYTES, MAX_DONE_SITES, MAX_START_SITES, VARIABLES, Variable};
+use evictscope_abi::{COUNTER_BYTES, MAX_DONE_SITES, MAX_START_SITES, VARIABLES, Variable, When};
 use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::Site;
 
@@ -25,8 +25,6 @@ const MAX_TEXT: usize = 256;
 const MAX_REASON: usize = 4096;
 /// The most counters of an allocator. There are at most 128, one for each thread that may have one.
 const MAX_COUNTERS: u64 = 1024;
-/// The numbers of registers.
-const REGISTERS: u8 = 16;
 
 fn wrong(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("no such {what}"))
@@ -116,7 +114,9 @@ impl ProbePlan {
             reads
                 && (inner.len() <= MAX_START_SITES && exits.len() <= MAX_DONE_SITES)
                 && entry.iter().chain(inner).chain(exits.iter().map(|exit| &exit.site)).all(|probe| site(probe, bytes))
-                && exits.iter().all(|exit| exit.way.is_none_or(|way| way.condition < REGISTERS) && place(&exit.result))
+                && exits
+                    .iter()
+                    .all(|exit| exit.way.is_none_or(|way| When::decode(way.when).is_test()) && place(&exit.result))
                 && before.all(|other| other.kind != function.kind)
         });
         let members = self.members.iter().enumerate().all(|(index, member)| {
@@ -161,8 +161,8 @@ fn place(place: &Option<Operand>) -> bool {
 
 fn operand(operand: &Operand) -> bool {
     match operand {
-        Operand::Register { number, width, .. } | Operand::Memory { base: number, width, .. } => {
-            *number < REGISTERS && matches!(width, 4 | 8)
+        Operand::Register { register, width, .. } | Operand::Memory { base: register, width, .. } => {
+            register.index() < register.architecture.convention().registers && matches!(width, 4 | 8)
         }
         Operand::Constant(_) => true,
         Operand::Global { name, .. } => is_text(name),

@@ -8,6 +8,7 @@
 
 use anyhow::Context as _;
 use evictscope_machine::dwarf::{Asked, Base, Globals, Location, Sections, Units, Variables, variables};
+use evictscope_machine::isa::{Architecture, Register};
 use evictscope_machine::stacks::{Caller, CodeFile, FrameRegisters, Work};
 use evictscope_model::FileAddress;
 use evictscope_plan::{EXPIRE_CYCLE, Operand};
@@ -15,14 +16,14 @@ use evictscope_testkit::compiler;
 
 const CYCLE: Asked<'static> = Asked { names: &["activeExpireCycle"], entry: None };
 const KEYS: [&str; 2] = ["total_sampled", "total_expired"];
-/// The number of the stack pointer in instructions, and its place among the registers of an interrupted thread.
-const RSP: u8 = 4;
+/// What the files are for, and the place of the stack pointer among the registers of an interrupted thread.
+const ARCHITECTURE: Architecture = Architecture::X86_64;
 const KEPT_RSP: usize = 19;
 
 /// Returns where the variables of the cycle are.
 fn described(data: &[u8]) -> anyhow::Result<Variables> {
     let sections = Sections::read(data)?.context("no debug information")?;
-    let units = Units::read(sections.dwarf())?;
+    let units = Units::read(&sections)?;
     let function = Globals::find(&units, &[], CYCLE)?.function(CYCLE).context("no cycle")?;
     Ok(variables(&units, function.id, "", &KEYS)?)
 }
@@ -31,7 +32,7 @@ fn described(data: &[u8]) -> anyhow::Result<Variables> {
 fn frame(file: &CodeFile, at: FileAddress) -> anyhow::Result<i64> {
     let mut kept = [0; 21];
     kept[KEPT_RSP] = 1 << 20;
-    let registers = FrameRegisters::of_interrupted(&kept);
+    let registers = FrameRegisters::of_interrupted(ARCHITECTURE, &kept);
     let Some(Caller::Called(caller)) = file.caller(&mut Work::default(), at, &registers, &|_| Some(1)) else {
         anyhow::bail!("no frame at {at:#x}");
     };
@@ -41,7 +42,9 @@ fn frame(file: &CodeFile, at: FileAddress) -> anyhow::Result<i64> {
 /// Returns the offset of a stack slot from the stack pointer, which at the entry is below the return address.
 fn slot(location: &Location, frame: i64) -> Option<i64> {
     let Location::Memory(sum) = location else { return None };
-    matches!(sum.terms[..], [(Base::AtEntry(RSP), 1)]).then(|| sum.constant.cast_signed() - 8 + frame)
+    let is_stack = |register: Register| register.number == ARCHITECTURE.convention().stack_pointer;
+    matches!(sum.terms[..], [(Base::AtEntry(base), 1)] if is_stack(base))
+        .then(|| sum.constant.cast_signed() - 8 + frame)
 }
 
 #[test]
@@ -64,7 +67,9 @@ fn keys_are_in_the_slots_of_the_variables() -> anyhow::Result<()> {
                 for (name, operand) in KEYS.into_iter().zip([&end.sampled, &end.expired]) {
                     let variable = described.local.iter().find(|variable| variable.name == name);
                     let slot = variable.and_then(|variable| slot(variable.at(at)?, frame));
-                    if let (Some(Operand::Memory { base: RSP, displacement, width: 8 }), Some(slot)) = (operand, slot) {
+                    if let (Some(Operand::Memory { base, displacement, width: 8 }), Some(slot)) = (operand, slot)
+                        && base.number == ARCHITECTURE.convention().stack_pointer
+                    {
                         assert_eq!(*displacement, slot, "{options:?}: {name} at {at:#x}");
                         compared += 1;
                     }

@@ -154,7 +154,7 @@ const NAMES: [&str; 2] = ["redisServer", "valkeyServer"];
 /// Returns the offsets of these members of the global `server`, by name; `None` without debug information.
 fn server_members(data: &[u8], wanted: &[&str]) -> anyhow::Result<Option<BTreeMap<String, u64>>> {
     let Some(sections) = Sections::read(data)? else { return Ok(None) };
-    let units = Units::read(sections.dwarf())?;
+    let units = Units::read(&sections)?;
     let globals = Globals::find(&units, &["server"], Asked { names: &[], entry: None })?;
     let of = |server: &Global| units.members(server.of, &NAMES, |name| wanted.contains(&name));
     let members = globals.variables.iter().find_map(of).context("no structure of a server")?;

@@ -280,7 +280,7 @@ fn is_wanted(function: &TracedFunction, probe: Probe, wanted: Coverage) -> bool 
 fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, u8, When)> {
     let only = |site: Option<_>| site.map(|site| (site, 0, When::NEVER)).into_iter().collect();
     let exits = (0..).zip(&function.span.exits).map(|(number, exit)| {
-        let way = exit.way.map(|way| When::condition(way.condition));
+        let way = exit.way.map(|way| When::decode(way.when));
         (&exit.site, number, way.unwrap_or(When::ALWAYS))
     });
     let inner = function.span.inner.first();

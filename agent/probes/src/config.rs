@@ -126,8 +126,8 @@ fn read(term: EncodedTerm, reads: &[EncodedTerm; MAX_READS]) -> Option<EncodedTe
 
 fn term(operand: &Operand, negative: bool, load_bias: u64) -> EncodedTerm {
     let (kind, register, width, displacement) = match operand {
-        Operand::Register { number, width, plus } => (TermKind::Register, *number, *width, *plus),
-        Operand::Memory { base, displacement, width } => (TermKind::Memory, *base, *width, *displacement),
+        Operand::Register { register, width, plus } => (TermKind::Register, register.number, *width, *plus),
+        Operand::Memory { base, displacement, width } => (TermKind::Memory, base.number, *width, *displacement),
         Operand::Constant(value) => (TermKind::Constant, 0, 8, *value),
         Operand::Global { address, .. } => (TermKind::Absolute, 0, 8, address.at(load_bias).get().cast_signed()),
     };

@@ -5,14 +5,14 @@
 use std::collections::{BTreeSet, HashMap};
 
 use evictscope_model::FileAddress;
-use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-use super::instruction::{address, callee, next_address};
 use crate::elf::frames::Frame;
 use crate::elf::image::Image;
 
 /// Bytes of code that are decoded in a step.
 const BYTES_OF_STEP: u64 = 8;
+/// Memory for where a function begins, or padding does, in bytes.
+const BYTES_OF_PLACE: usize = 64;
 
 /// Adds the functions that the unwind tables lack, if they cover less than three quarters of the code.
 pub fn complete(image: &mut Image<'_>) {
@@ -27,11 +27,17 @@ pub fn complete(image: &mut Image<'_>) {
     // Where padding begins, by where it ends.
     let mut padding = HashMap::new();
     for (begin, code) in image.code() {
-        for instruction in Decoder::with_ip(64, code, begin.get(), DecoderOptions::NONE) {
-            starts.extend(callee(&instruction).filter(|callee| image.is_code(*callee)));
-            if matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3) {
-                let at = address(&instruction);
-                padding.insert(next_address(&instruction), padding.get(&at).copied().unwrap_or(at));
+        let mut padded_from = None;
+        for instruction in image.architecture.decode_all(code, begin) {
+            if image.architecture.is_padding(&instruction) {
+                padded_from.get_or_insert(instruction.address);
+                continue;
+            }
+            let before = padding.len() + starts.len();
+            padding.extend(padded_from.take().map(|from| (instruction.address, from)));
+            starts.extend(instruction.callee().filter(|callee| image.is_code(*callee)));
+            if !image.budget.keep(BYTES_OF_PLACE * (padding.len() + starts.len() - before)) {
+                return;
             }
         }
         starts.insert(begin.wrapping_add(code.len() as u64));

@@ -7,11 +7,10 @@
 use std::collections::HashMap;
 
 use evictscope_model::FileAddress;
-use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
 
 use super::graph::{Block, BlockId, FunctionCode};
-use super::instruction::{Callee, RegisterSet, address, callee, general_register, target, writes};
 use crate::elf::image::Image;
+use crate::ir::{Flow, Instruction, RegisterSet};
 
 /// How deep to follow calls that pass an argument on; below that every register counts as read.
 const MAX_DEPTH: u32 = 3;
@@ -25,8 +24,22 @@ pub fn of(
     blocks: impl IntoIterator<Item = BlockId>,
 ) -> HashMap<FileAddress, Callee> {
     let mut survey = Survey { image, known: HashMap::new() };
-    let callees = blocks.into_iter().flat_map(|block| &code.blocks[block].instructions).filter_map(callee);
+    let callees = blocks.into_iter().flat_map(|block| &code.blocks[block].instructions).filter_map(Instruction::callee);
     callees.map(|callee| (callee, survey.look_at(callee, MAX_DEPTH))).collect()
+}
+
+/// What a function does with registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Callee {
+    /// The registers that it reads before it writes them.
+    pub reads: RegisterSet,
+    /// The registers that it, or what it calls, writes.
+    pub writes: RegisterSet,
+}
+
+impl Callee {
+    /// A function about which nothing is known.
+    pub const UNKNOWN: Self = Self { reads: RegisterSet::MAX, writes: RegisterSet::MAX };
 }
 
 struct Survey<'a, 'data> {
@@ -59,33 +72,21 @@ impl Survey<'_, '_> {
     }
 
     fn written_by(&mut self, code: &FunctionCode, depth: u32) -> RegisterSet {
-        let mut info = InstructionInfoFactory::new();
         let mut written = 0;
         for function in code.blocks.iter().filter_map(Block::tail_callee) {
             written |= self.look_at(function, depth).writes;
         }
-        let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-        for instruction in instructions.filter(|instruction| !code.hooks.contains(&address(instruction))) {
-            written |= match instruction.flow_control() {
-                FlowControl::Call => self.look_at(target(instruction), depth).writes,
-                FlowControl::Next
-                | FlowControl::ConditionalBranch
-                | FlowControl::UnconditionalBranch
-                | FlowControl::IndirectBranch
-                | FlowControl::Return => 0,
-                _ => RegisterSet::MAX,
+        for instruction in code.blocks.iter().flat_map(|block| code.without_hooks(block)) {
+            written |= match instruction.flow {
+                Flow::Call(function) => self.look_at(function, depth).writes,
+                Flow::IndirectCall(_) | Flow::Stop => RegisterSet::MAX,
+                _ => instruction.effects().iter().fold(0, |written, effect| written | effect.writes()),
             };
-            for used in info.info(instruction).used_registers().iter().filter(|used| writes(used.access())) {
-                if let Some(number) = general_register(used.register()) {
-                    written |= 1 << number;
-                }
-            }
         }
         written
     }
 
     fn read_by(&mut self, code: &FunctionCode, depth: u32) -> RegisterSet {
-        let mut info = InstructionInfoFactory::new();
         let mut read = 0;
         // The registers written on every path to a block so far. A block is visited again if a new path wrote fewer.
         let mut written: HashMap<BlockId, RegisterSet> = HashMap::new();
@@ -104,24 +105,18 @@ impl Survey<'_, '_> {
             }
             let block = &code.blocks[id];
             self.image.budget.spend(4 * block.instructions.len() as u64);
-            for instruction in
-                block.instructions.iter().filter(|instruction| !code.hooks.contains(&address(instruction)))
-            {
-                let passed_on = match instruction.flow_control() {
-                    FlowControl::Call => self.look_at(target(instruction), depth).reads,
-                    FlowControl::IndirectCall => RegisterSet::MAX,
-                    _ => 0,
-                };
-                read |= passed_on & !gone;
-                for used in info.info(instruction).used_registers() {
-                    let Some(number) = general_register(used.register()) else { continue };
-                    let reads = !matches!(used.access(), OpAccess::Write | OpAccess::NoMemAccess);
-                    if reads && gone & (1 << number) == 0 {
-                        read |= 1 << number;
-                    }
-                    if used.access() == OpAccess::Write {
-                        gone |= 1 << number;
-                    }
+            for instruction in code.without_hooks(block) {
+                read |= !gone
+                    & match &instruction.flow {
+                        Flow::Call(function) => self.look_at(*function, depth).reads,
+                        Flow::IndirectCall(_) => RegisterSet::MAX,
+                        Flow::IndirectJump(to) => to.reads(),
+                        Flow::Branch(test, _) => test.reads(),
+                        _ => 0,
+                    };
+                for effect in instruction.effects() {
+                    read |= effect.reads() & !gone;
+                    gone |= effect.writes() & !effect.reads();
                 }
             }
             if let Some(function) = block.tail_callee() {

@@ -4,22 +4,16 @@
 //! and the parts that a compiler moved elsewhere (`.cold`) are found. A jump to the beginning of another
 //! function is a tail call and leaves the graph. A call that ends its unwind table entry does not return.
 //! An indirect jump whose table is not found makes the graph incomplete, which is recorded.
-//!
-//! The stack protector's check at the end of a function.
-//!
-//! A static build does not keep the name of `__stack_chk_fail()`, so the check itself is
-//! recognised, and the path to that call is left out of the graph.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
 use evictscope_model::FileAddress;
-use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
-use super::instruction::{address, next_address, target};
-use super::{imports, switches};
+use super::imports;
 use crate::elf::image::Image;
+use crate::ir::{Flow, Instruction};
 
 /// The most instructions in one function.
 const MAX_INSTRUCTIONS: usize = 20_000;
@@ -115,73 +109,75 @@ impl Walk<'_, '_> {
         let mut next = from;
         while let Some(instruction) = self.instructions.remove(&next) {
             self.ends.remove(&next);
-            next = next_address(&instruction);
+            next = instruction.next();
         }
     }
 
     /// Decodes from an address up to an instruction that does not fall through.
     fn straight_line(&mut self, begin: Begin, pending: &mut Vec<Begin>) -> Result<(), CodeError> {
-        let from = begin.address;
         let image = self.image;
-        let bytes = image.bytes_at(from).filter(|_| image.is_code(from)).ok_or(CodeError::NotCode(from))?;
-        let mut decoder = Decoder::with_ip(64, bytes, from.get(), DecoderOptions::NONE);
-        while decoder.can_decode() {
-            if self.instructions.contains_key(&FileAddress::new(decoder.ip())) {
-                return Ok(());
-            }
-            let instruction = decoder.decode();
-            if instruction.is_invalid() {
-                return Err(CodeError::NotCode(address(&instruction)));
-            }
+        let bytes = image.bytes_at(begin.address).filter(|_| image.is_code(begin.address));
+        let mut bytes = bytes.ok_or(CodeError::NotCode(begin.address))?;
+        let mut at = begin.address;
+        while !self.instructions.contains_key(&at) {
+            let instruction = image.architecture.decode(bytes, at).ok_or(CodeError::NotCode(at))?;
             if self.instructions.len() >= MAX_INSTRUCTIONS || !image.budget.spend(STEPS_TO_DECODE) {
                 return Err(CodeError::TooLarge);
             }
+            bytes = &bytes[instruction.bytes().len()..];
             if imports::is_hook(image, &instruction) {
-                self.hooks.insert(address(&instruction));
+                self.hooks.insert(at);
             }
-            let instruction = imports::replaced(image, instruction);
+            let instruction = image.architecture.behind_thunk(image, instruction);
+            let next = instruction.next();
             let exits = self.exits(&instruction);
-            self.instructions.insert(address(&instruction), instruction);
-            let Some(exits) = exits else { continue };
-            let falls_through = exits.iter().any(|(_, kind)| *kind == EdgeKind::FallThrough);
-            for (target, kind) in &exits {
-                self.leaders.insert(*target);
-                if *kind != EdgeKind::FallThrough {
-                    pending.push(Begin { address: *target, is_certain: begin.is_certain && *kind != EdgeKind::Switch });
+            self.instructions.insert(at, instruction);
+            if let Some(exits) = exits {
+                let falls_through = exits.iter().any(|(_, kind)| *kind == EdgeKind::FallThrough);
+                for (target, kind) in &exits {
+                    self.leaders.insert(*target);
+                    if *kind != EdgeKind::FallThrough {
+                        let is_certain = begin.is_certain && *kind != EdgeKind::Switch;
+                        pending.push(Begin { address: *target, is_certain });
+                    }
+                }
+                self.ends.insert(at, exits);
+                if !falls_through {
+                    break;
                 }
             }
-            self.ends.insert(address(&instruction), exits);
-            if !falls_through {
-                return Ok(());
-            }
+            at = next;
         }
-        Err(CodeError::NotCode(FileAddress::new(decoder.ip())))
+        Ok(())
     }
 
     /// Returns where control can go inside the function, if the instruction ends a block.
     fn exits(&mut self, instruction: &Instruction) -> Option<Exits> {
-        let taken = (target(instruction), EdgeKind::Taken);
-        let next = (next_address(instruction), EdgeKind::FallThrough);
-        let before = || self.instructions.range(..address(instruction)).rev();
-        Some(match instruction.flow_control() {
-            FlowControl::Next => return None,
-            FlowControl::Call | FlowControl::IndirectCall if self.returns(instruction) => return None,
-            FlowControl::ConditionalBranch => match intact_edge(instruction, before().map(|(_, other)| other)) {
-                Some(EdgeKind::Taken) => vec![taken],
-                Some(_) => vec![next],
-                None => vec![taken, next],
-            },
-            FlowControl::UnconditionalBranch if !self.is_tail_call(instruction) => vec![taken],
-            FlowControl::IndirectBranch => {
-                let before = before().map(|(_, other)| other);
-                let behind = self.instructions.range(address(instruction)..).map(|(_, other)| other);
-                let found = switches::targets(self.image, self.entry, instruction, before, behind);
+        let at = instruction.address;
+        let next = (instruction.next(), EdgeKind::FallThrough);
+        let before = || self.instructions.range(..at).rev().map(|(_, other)| other);
+        Some(match &instruction.flow {
+            Flow::Next => return None,
+            Flow::Call(_) | Flow::IndirectCall(_) if self.returns(instruction) => return None,
+            Flow::Branch(_, target) => {
+                let taken = (*target, EdgeKind::Taken);
+                // The path on which the stack is not intact only ends the process.
+                match self.image.architecture.intact_way(instruction, before()) {
+                    Some(true) => vec![taken],
+                    Some(false) => vec![next],
+                    None => vec![taken, next],
+                }
+            }
+            Flow::Jump(target) if !self.is_tail_call(*target) => vec![(*target, EdgeKind::Taken)],
+            Flow::IndirectJump(_) => {
+                let behind = self.instructions.range(at..).map(|(_, other)| other);
+                let found = self.image.architecture.switch(self.image, self.entry, instruction, before(), behind);
                 let targets = found.all;
-                self.checks.extend(found.check.map(|check| (check, address(instruction))));
+                self.checks.extend(found.check.map(|check| (check, at)));
                 self.image.budget.spend(STEPS_TO_FOLLOW);
                 self.image.budget.keep(BYTES_OF_TARGET * targets.len());
                 if targets.is_empty() {
-                    self.unresolved_jumps.push(address(instruction));
+                    self.unresolved_jumps.push(at);
                 }
                 targets.into_iter().map(|target| (target, EdgeKind::Switch)).collect()
             }
@@ -193,31 +189,30 @@ impl Walk<'_, '_> {
     /// past it.
     fn returns(&self, call: &Instruction) -> bool {
         let name = imports::callee_name(self.image, call);
-        let frame = self.image.frames.at(address(call));
+        let frame = self.image.frames.at(call.address);
         let is_named = |name| imports::is_named(name) || self.image.not_returning.contains(&name);
-        !name.is_some_and(is_named) && frame.is_none_or(|frame| frame.end != next_address(call))
+        !name.is_some_and(is_named) && frame.is_none_or(|frame| frame.end != call.next())
     }
 
     /// Returns whether a direct jump goes to the beginning of another function.
-    fn is_tail_call(&self, jump: &Instruction) -> bool {
-        let target = target(jump);
+    fn is_tail_call(&self, target: FileAddress) -> bool {
         target != self.entry && self.image.is_function(target)
     }
 
-    fn into_code(self) -> FunctionCode {
+    fn into_code(mut self) -> FunctionCode {
         let mut blocks: Vec<Block> = Vec::new();
         let mut index_of = HashMap::new();
         // Where the block being filled continues.
         let mut next = None;
-        for (address, instruction) in &self.instructions {
-            if next != Some(*address) || self.leaders.contains(address) {
-                index_of.insert(*address, BlockId::at(blocks.len()));
+        for (address, instruction) in std::mem::take(&mut self.instructions) {
+            if next != Some(address) || self.leaders.contains(&address) {
+                index_of.insert(address, BlockId::at(blocks.len()));
                 blocks.push(Block::default());
             }
+            next = (!self.ends.contains_key(&address)).then(|| instruction.next());
             if let Some(block) = blocks.last_mut() {
-                block.instructions.push(*instruction);
+                block.instructions.push(instruction);
             }
-            next = (!self.ends.contains_key(address)).then(|| next_address(instruction));
         }
         for block in &mut blocks {
             self.connect(block, &index_of);
@@ -227,6 +222,7 @@ impl Walk<'_, '_> {
         let mut blocks = PerBlock::new(blocks);
         add_predecessors(&mut blocks);
         FunctionCode {
+            architecture: self.image.architecture,
             blocks,
             callees: HashMap::new(),
             hooks: self.hooks,
@@ -237,10 +233,9 @@ impl Walk<'_, '_> {
 
     fn connect(&self, block: &mut Block, index_of: &HashMap<FileAddress, BlockId>) {
         let Some(last) = block.instructions.last() else { return };
-        let next = [(next_address(last), EdgeKind::FallThrough)];
-        let exits = self.ends.get(&address(last)).map_or(&next[..], Vec::as_slice);
-        block.leaves =
-            exits.is_empty() && matches!(last.flow_control(), FlowControl::Return | FlowControl::UnconditionalBranch);
+        let next = [(last.next(), EdgeKind::FallThrough)];
+        let exits = self.ends.get(&last.address).map_or(&next[..], Vec::as_slice);
+        block.leaves = exits.is_empty() && matches!(last.flow, Flow::Return | Flow::Jump(_));
         block.successors = exits.iter().filter_map(|(target, kind)| Some((*index_of.get(target)?, *kind))).collect();
     }
 }
@@ -264,61 +259,4 @@ fn add_predecessors(blocks: &mut PerBlock<Block>) {
             blocks[successor].predecessors.push(id);
         }
     }
-}
-
-/// How many instructions before its comparison the canary may be loaded.
-const LOAD_DISTANCE: usize = 2;
-
-/// Returns the edge that a branch takes if the canary is intact, if the branch depends on that.
-/// `before` has the instructions before the branch, the nearest first.
-pub fn intact_edge<'a>(branch: &Instruction, mut before: impl Iterator<Item = &'a Instruction>) -> Option<EdgeKind> {
-    let edge = match branch.condition_code() {
-        ConditionCode::e => EdgeKind::Taken,
-        ConditionCode::ne => EdgeKind::FallThrough,
-        _ => return None,
-    };
-    let comparison = before.next().filter(|last| compares(last))?;
-    let before: Vec<_> = before.take(LOAD_DISTANCE).collect();
-    let is_from = |operand, is_meant| is_from(comparison, &before, operand, is_meant);
-    let is_check =
-        (is_from(0, is_canary) && is_from(1, is_on_stack)) || (is_from(0, is_on_stack) && is_from(1, is_canary));
-    is_check.then_some(edge)
-}
-
-fn compares(instruction: &Instruction) -> bool {
-    matches!(instruction.mnemonic(), Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp)
-}
-
-/// Returns whether an operand of the comparison is, or was just loaded from, memory that `is_meant` accepts. (At a
-/// function's entry the canary is stored in its slot, and then something else may be compared.)
-fn is_from(
-    comparison: &Instruction,
-    before: &[&Instruction],
-    operand: u32,
-    is_meant: fn(&Instruction) -> bool,
-) -> bool {
-    match comparison.op_kind(operand) {
-        OpKind::Memory => is_meant(comparison),
-        OpKind::Register => {
-            let register = comparison.op_register(operand).full_register();
-            let mut writers = before.iter().filter(|writer| {
-                writer.op0_kind() == OpKind::Register && writer.op0_register().full_register() == register
-            });
-            writers.next().is_some_and(|load| {
-                load.mnemonic() == Mnemonic::Mov && load.op1_kind() == OpKind::Memory && is_meant(load)
-            })
-        }
-        _ => false,
-    }
-}
-
-/// Returns whether it reads the canary, which is at `%fs:0x28` in the x86-64 ABI of Linux.
-fn is_canary(instruction: &Instruction) -> bool {
-    instruction.memory_segment() == Register::FS
-        && instruction.memory_displacement64() == 0x28
-        && instruction.memory_base() == Register::None
-}
-
-fn is_on_stack(instruction: &Instruction) -> bool {
-    matches!(instruction.memory_base(), Register::RSP | Register::RBP)
 }

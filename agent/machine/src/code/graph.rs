@@ -4,13 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::{Deref, Index, IndexMut};
 
 use evictscope_model::FileAddress;
-use iced_x86::FlowControl;
 use petgraph::algo::dominators::simple_fast;
 use petgraph::algo::{dominators, kosaraju_scc};
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::instruction::{Callee, Instruction, address, is_call, target};
+use super::callees::Callee;
 use crate::budget::Budget;
+use crate::ir::{Flow, Instruction};
+use crate::isa::Architecture;
 
 /// How control passes from one block to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,25 +40,28 @@ pub struct Block {
 impl Block {
     /// Returns whether it calls anything.
     pub fn calls(&self) -> bool {
-        self.instructions.iter().any(is_call)
+        self.instructions.iter().any(Instruction::is_call)
     }
 
     /// Returns the function that it leaves to by a jump.
     pub fn tail_callee(&self) -> Option<FileAddress> {
-        let last = self.instructions.last()?;
-        let is_jump = last.flow_control() == FlowControl::UnconditionalBranch;
-        (self.leaves && is_jump).then(|| target(last))
+        match self.instructions.last()?.flow {
+            Flow::Jump(target) if self.leaves => Some(target),
+            _ => None,
+        }
     }
 
     /// Returns the address of the first instruction.
     pub fn address(&self) -> FileAddress {
-        self.instructions.first().map(address).unwrap_or_default()
+        self.instructions.first().map(|first| first.address).unwrap_or_default()
     }
 }
 
 /// A decoded function.
 #[derive(Debug)]
 pub struct FunctionCode {
+    /// The instruction set.
+    pub architecture: Architecture,
     /// The blocks; the first is the entry.
     pub blocks: PerBlock<Block>,
     /// What the functions that it calls do with registers, as far as known. Any other may take an argument in each
@@ -72,6 +76,11 @@ pub struct FunctionCode {
 }
 
 impl FunctionCode {
+    /// Returns the instructions of a block without the calls added for a profiler.
+    pub fn without_hooks<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = &'a Instruction> {
+        block.instructions.iter().filter(|instruction| !self.hooks.contains(&instruction.address))
+    }
+
     /// Returns the blocks as nodes, in their order, and the ways between them as edges.
     pub fn graph(&self) -> DiGraph<(), ()> {
         self.budget.spend(self.blocks.len() as u64);

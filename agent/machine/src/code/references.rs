@@ -1,17 +1,15 @@
 //! Finds the instructions that mention an address or jump to it, without decoding all of the code.
 //!
-//! Every four bytes of code are read as a distance from the byte after them, and also as an address
-//! if the executable is linked to a fixed address. Few of them lead to an address that is looked
+//! The instruction set says which bytes may be part of such an instruction. Few of them lead to an address that is looked
 //! for; those are verified by decoding the function from its start.
 
 use std::ops::Range;
 
 use evictscope_model::FileAddress;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
-use super::instruction::next_address;
 use crate::elf::frames::Frame;
 use crate::elf::image::Image;
+use crate::ir::Instruction;
 
 /// The most places to verify.
 const MAX_CANDIDATES: usize = 512;
@@ -47,22 +45,15 @@ pub fn find(image: &Image<'_>, targets: &[Range<FileAddress>]) -> Vec<Reference>
     let mut budget = MAX_DECODED;
     let mut candidates = 0;
     let mut found: Vec<Reference> = Vec::new();
-    for (address, code) in image.code() {
-        let mut behind = low_half(address.get()).wrapping_add(4);
-        for (at, word) in (address.get()..).zip(code.windows(4)) {
-            let word = word.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
-            let is_candidate = is_target(word.wrapping_add(behind)) || (image.is_fixed && is_target(word));
-            behind = behind.wrapping_add(1);
-            if !is_candidate {
-                continue;
-            }
+    for code in image.code() {
+        image.architecture.candidates(code, image.is_fixed, is_target, |at| {
             candidates += 1;
-            if candidates > MAX_CANDIDATES {
-                return found;
+            if candidates <= MAX_CANDIDATES {
+                let reference = verify(image, at, targets, &mut budget);
+                found.extend(reference.filter(|reference| !found.contains(reference)));
             }
-            let reference = verify(image, FileAddress::new(at), targets, &mut budget);
-            found.extend(reference.filter(|reference| !found.contains(reference)));
-        }
+            candidates < MAX_CANDIDATES
+        });
     }
     found
 }
@@ -79,26 +70,19 @@ fn verify(image: &Image<'_>, at: FileAddress, targets: &[Range<FileAddress>], bu
         return None;
     }
     *budget = budget.checked_sub(distance)?;
-    let instruction = instructions(image, frame).find(|instruction| next_address(instruction) > at)?;
-    let target = mentioned(&instruction).find(|address| targets.iter().any(|target| target.contains(address)))?;
+    let instruction = image.architecture.decode_over(bytes(image, frame), frame.start, at)?;
+    let target =
+        instruction.mentioned().into_iter().find(|address| targets.iter().any(|target| target.contains(address)))?;
     Some(Reference { target, frame })
 }
 
 /// Decodes what a table entry covers, instruction by instruction.
 pub fn instructions<'data>(image: &Image<'data>, frame: Frame) -> impl Iterator<Item = Instruction> + use<'data> {
-    let size = usize::try_from(frame.end.wrapping_sub(frame.start).min(MAX_FUNCTION)).unwrap_or(0);
-    let bytes = image.bytes_at(frame.start).unwrap_or_default();
-    let bytes = bytes.get(..size).unwrap_or(bytes);
-    Decoder::with_ip(64, bytes, frame.start.get(), DecoderOptions::NONE).into_iter()
+    image.architecture.decode_all(bytes(image, frame), frame.start)
 }
 
-/// Returns the addresses that an instruction mentions: as memory, as a number, or as its target.
-pub fn mentioned(instruction: &Instruction) -> impl Iterator<Item = FileAddress> + '_ {
-    let operands = 0..instruction.op_count();
-    let has_memory = operands.clone().any(|operand| instruction.op_kind(operand) == OpKind::Memory);
-    let memory = has_memory.then(|| instruction.memory_displacement64());
-    let jumps = matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
-    let jumped_to = jumps.then(|| instruction.near_branch_target());
-    let numbers = operands.filter_map(|operand| instruction.try_immediate(operand).ok());
-    memory.into_iter().chain(jumped_to).chain(numbers).map(FileAddress::new)
+fn bytes<'data>(image: &Image<'data>, frame: Frame) -> &'data [u8] {
+    let size = usize::try_from(frame.end.wrapping_sub(frame.start).min(MAX_FUNCTION)).unwrap_or(0);
+    let bytes = image.bytes_at(frame.start).unwrap_or_default();
+    bytes.get(..size).unwrap_or(bytes)
 }

@@ -18,8 +18,10 @@ use gimli::{
     Abbreviations, AttributeValue, DebugAbbrev, DebugAbbrevOffset, DebuggingInformationEntry, DwAt, Dwarf, EndianSlice,
     LittleEndian, Range, Section as _, SectionId, Unit, UnitHeader, UnitOffset, UnitType, constants,
 };
-use object::read::elf::ElfFile64;
+use object::read::elf::{ElfFile64, FileHeader as _};
 use object::{CompressionFormat, Endianness, Object as _, ObjectSection as _};
+
+use crate::isa::Architecture;
 
 /// The most bytes that all compressed sections together may decompress to.
 const MAX_DECOMPRESSED: u64 = 256 << 20;
@@ -55,16 +57,20 @@ pub enum DwarfError {
 pub type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
 /// The bytes of the sections.
-pub struct Sections<'data>(Vec<(SectionId, Cow<'data, [u8]>)>);
+pub struct Sections<'data> {
+    architecture: Architecture,
+    sections: Vec<(SectionId, Cow<'data, [u8]>)>,
+}
 
 impl<'data> Sections<'data> {
-    /// Reads the sections of the ELF file whose whole content is `data`; `None` if it has no `.debug_info`. Fails if
+    /// Reads the sections of the ELF file whose whole content is `data`; `None` if it has no `.debug_info`, or its
+    /// processor is not known. Fails if
     /// the file is cut off or a section cannot be decompressed.
     pub fn read(data: &'data [u8]) -> Result<Option<Self>, DwarfError> {
         let file = ElfFile64::<Endianness>::parse(data)?;
-        if file.section_by_name(SectionId::DebugInfo.name()).is_none() {
-            return Ok(None);
-        }
+        let architecture = Architecture::of_machine(file.elf_header().e_machine(file.endian()));
+        let has_entries = file.section_by_name(SectionId::DebugInfo.name()).is_some();
+        let Some(architecture) = architecture.filter(|_| has_entries) else { return Ok(None) };
         let mut left = MAX_DECOMPRESSED;
         let mut sections = Vec::new();
         for id in WANTED {
@@ -85,13 +91,13 @@ impl<'data> Sections<'data> {
             };
             sections.push((id, bytes));
         }
-        Ok(Some(Self(sections)))
+        Ok(Some(Self { architecture, sections }))
     }
 
     /// Returns the sections as gimli wants them. A missing one is empty.
-    pub fn dwarf(&self) -> Dwarf<Reader<'_>> {
+    fn dwarf(&self) -> Dwarf<Reader<'_>> {
         let section = |id: SectionId| -> Result<Reader<'_>, std::convert::Infallible> {
-            let bytes = self.0.iter().find(|(wanted, _)| *wanted == id).map_or(&[][..], |(_, bytes)| bytes);
+            let bytes = self.sections.iter().find(|(wanted, _)| *wanted == id).map_or(&[][..], |(_, bytes)| bytes);
             Ok(EndianSlice::new(bytes, LittleEndian))
         };
         let Ok(dwarf) = Dwarf::load(section);
@@ -132,6 +138,8 @@ pub struct EntryId {
 
 /// All units of a file, in their order.
 pub struct Units<'a> {
+    /// What the code is for.
+    pub architecture: Architecture,
     /// The sections.
     pub dwarf: Dwarf<Reader<'a>>,
     /// The units that can be read.
@@ -141,7 +149,8 @@ pub struct Units<'a> {
 
 impl<'a> Units<'a> {
     /// Reads the headers and first entries of all units. Fails if there are too many.
-    pub fn read(dwarf: Dwarf<Reader<'a>>) -> Result<Self, DwarfError> {
+    pub fn read(sections: &'a Sections<'_>) -> Result<Self, DwarfError> {
+        let dwarf = sections.dwarf();
         if dwarf.debug_abbrev.reader().len() > MAX_ABBREVIATIONS {
             return Err(DwarfError::TooLarge);
         }
@@ -155,7 +164,7 @@ impl<'a> Units<'a> {
             headers.push(header);
         }
         let tables = abbreviations(&dwarf, &headers);
-        let mut read = Self { dwarf, units: Vec::new(), steps: Cell::new(0) };
+        let mut read = Self { architecture: sections.architecture, dwarf, units: Vec::new(), steps: Cell::new(0) };
         for header in headers {
             // Type units hold no code and no variables; what skeletons point to is not in this file.
             if !matches!(header.type_(), UnitType::Compilation | UnitType::Partial) {

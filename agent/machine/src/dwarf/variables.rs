@@ -9,11 +9,11 @@
 //! stored, arithmetic other than addition). Here such a variable has no location.
 
 use evictscope_model::FileAddress;
-use gimli::{Encoding, EndianSlice, Expression, Operation, Range, Register, constants};
+use gimli::{Encoding, EndianSlice, Expression, Operation, Range, constants};
 
 use super::globals::number;
 use super::units::{DwarfError, Entry, EntryId, Reader, Units};
-use crate::code::instruction::{RSP, register_name};
+use crate::isa::{Architecture, Register};
 
 /// How deep blocks and inlined functions may be nested.
 const MAX_NESTING: usize = 128;
@@ -79,7 +79,7 @@ pub fn variables(
     let frame = function
         .attr_value(constants::DW_AT_frame_base)
         .and_then(|value| value.exprloc_value())
-        .and_then(|expression| parse(expression, unit.encoding(), None))
+        .and_then(|expression| parse(expression, units.architecture, unit.encoding(), None))
         // A register means its content.
         .map(|(Location::Value(sum) | Location::Memory(sum))| sum);
     let own_ranges = units.ranges(id.unit, &function).unwrap_or_default();
@@ -138,7 +138,7 @@ fn variable<'a>(
     let name = names.iter().find(|wanted| **wanted == name)?;
     let value = entry.attr_value(constants::DW_AT_location)?;
     let unit = units.units.get(unit)?;
-    let parse = |expression| parse(expression, unit.encoding(), frame);
+    let parse = |expression| parse(expression, units.architecture, unit.encoding(), frame);
     let locations = match value.exprloc_value() {
         Some(expression) => {
             let location = parse(expression)?;
@@ -165,10 +165,10 @@ const MAX_DEPTH: u32 = 4;
 /// Something that a sum is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// A register, by its x86-64 number, at the place itself.
-    Register(u8),
+    /// A register, at the place itself.
+    Register(Register),
     /// A register at the function's entry.
-    AtEntry(u8),
+    AtEntry(Register),
     /// The 8 bytes at an address.
     Loaded(Box<RegisterSum>),
 }
@@ -236,8 +236,8 @@ impl std::fmt::Display for RegisterSum {
                 (factor, _) => write!(f, " {factor:+} * ")?,
             }
             match base {
-                Base::Register(number) => f.write_str(register_name(*number, 8))?,
-                Base::AtEntry(number) => write!(f, "{} at entry", register_name(*number, 8))?,
+                Base::Register(register) => f.write_str(register.name(8))?,
+                Base::AtEntry(register) => write!(f, "{} at entry", register.name(8))?,
                 Base::Loaded(address) => write!(f, "[{address}]")?,
             }
         }
@@ -250,17 +250,25 @@ impl std::fmt::Display for RegisterSum {
 }
 
 /// Returns what an expression means in a function whose frame base is `frame`.
-pub fn parse(expression: Expression<Reader<'_>>, encoding: Encoding, frame: Option<&RegisterSum>) -> Option<Location> {
-    evaluate(expression, encoding, frame, MAX_DEPTH)
+pub fn parse(
+    expression: Expression<Reader<'_>>,
+    architecture: Architecture,
+    encoding: Encoding,
+    frame: Option<&RegisterSum>,
+) -> Option<Location> {
+    evaluate(expression, architecture, encoding, frame, MAX_DEPTH)
 }
 
 fn evaluate(
     expression: Expression<Reader<'_>>,
+    architecture: Architecture,
     encoding: Encoding,
     frame: Option<&RegisterSum>,
     depth: u32,
 ) -> Option<Location> {
     let depth = depth.checked_sub(1)?;
+    let convention = architecture.convention();
+    let register = |number| Some(Register { architecture, number: architecture.register_of_table(number)? });
     let mut bytes: EndianSlice<'_, _> = expression.0;
     let mut stack: Vec<RegisterSum> = Vec::new();
     let mut in_register = false;
@@ -274,20 +282,23 @@ fn evaluate(
             return None;
         }
         match Operation::parse(&mut bytes, encoding).ok()? {
-            Operation::Register { register } => {
-                stack.push(RegisterSum::of(Base::Register(x86_number(register)?), 0));
+            Operation::Register { register: number } => {
+                stack.push(RegisterSum::of(Base::Register(register(number)?), 0));
                 in_register = true;
             }
-            Operation::RegisterOffset { register, offset, base_type } if base_type.0 == 0 => {
-                stack.push(RegisterSum::of(Base::Register(x86_number(register)?), offset.cast_unsigned()));
+            Operation::RegisterOffset { register: number, offset, base_type } if base_type.0 == 0 => {
+                stack.push(RegisterSum::of(Base::Register(register(number)?), offset.cast_unsigned()));
             }
             Operation::FrameOffset { offset } => {
                 stack.push(frame?.clone().plus(RegisterSum::constant(offset.cast_unsigned()), 1));
             }
-            // The stack pointer before the call, which pushed 8 bytes.
-            Operation::CallFrameCFA => stack.push(RegisterSum::of(Base::AtEntry(RSP as u8), 8)),
+            // The stack pointer before the call.
+            Operation::CallFrameCFA => {
+                let stack_pointer = Register { architecture, number: convention.stack_pointer };
+                stack.push(RegisterSum::of(Base::AtEntry(stack_pointer), convention.pushed_by_call.into()));
+            }
             Operation::EntryValue { expression } => {
-                let inner = evaluate(Expression(expression), encoding, None, depth)?;
+                let inner = evaluate(Expression(expression), architecture, encoding, None, depth)?;
                 stack.push(at_entry(inner)?);
             }
             Operation::Address { address } => stack.push(RegisterSum::constant(address)),
@@ -326,14 +337,4 @@ fn at_entry(inner: Location) -> Option<RegisterSum> {
     let Location::Value(sum) = inner else { return None };
     let [(Base::Register(number), 1)] = sum.terms[..] else { return None };
     (sum.constant == 0).then(|| RegisterSum::of(Base::AtEntry(number), 0))
-}
-
-/// Returns the number that instructions use for a DWARF register.
-fn x86_number(register: Register) -> Option<u8> {
-    const BY_DWARF_NUMBER: [u8; 8] = [0, 2, 1, 3, 6, 7, 5, 4];
-    match register.0 {
-        low @ 0..8 => BY_DWARF_NUMBER.get(usize::from(low)).copied(),
-        high @ 8..16 => u8::try_from(high).ok(),
-        _ => None,
-    }
 }

@@ -10,11 +10,13 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
 use gimli::{
     BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, CommonInformationEntry, EhFrame,
-    EhFrameHdr, EhFrameOffset, EndianSlice, LittleEndian, Reader, UnwindSection as _, X86_64,
+    EhFrameHdr, EhFrameOffset, EndianSlice, LittleEndian, Reader, UnwindSection as _,
 };
 use object::elf::PT_GNU_EH_FRAME;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _};
+
+use crate::isa::Architecture;
 
 /// The most entries to read from one file.
 const MAX_FRAMES: usize = 500_000;
@@ -22,8 +24,6 @@ const MAX_FRAMES: usize = 500_000;
 const MAX_COMMON_ENTRY: usize = 256;
 /// The section in which BOLT leaves the code that it was given.
 const BOLTED: &str = ".bolt.org.text";
-/// Where the caller's frame begins on entry to a function: above the return address.
-const AT_ENTRY: (gimli::Register, u64) = (X86_64::RSP, 8);
 
 /// How gimli reads the bytes of a table.
 pub type TableBytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -51,9 +51,9 @@ pub struct Frames {
 
 impl Frames {
     /// Reads the tables, found by their section or else by their segment, up to the first broken entry.
-    pub fn read(file: &ElfFile64<'_, Endianness>) -> Self {
+    pub fn read(file: &ElfFile64<'_, Endianness>, architecture: Architecture) -> Self {
         let table = UnwindTable::find(file);
-        let mut frames = table.map_or_else(Self::default, |table| Self::parse(table.data, &table.bases));
+        let mut frames = table.map_or_else(Self::default, |table| Self::parse(table.data, &table.bases, architecture));
         frames.dead = file.section_by_name(BOLTED).map(|section| {
             let start = FileAddress::new(section.address());
             (start, start.saturating_add(section.size()))
@@ -62,8 +62,8 @@ impl Frames {
     }
 
     /// Reads `data`, the content of `.eh_frame`, up to the first broken entry.
-    pub fn parse(data: &[u8], bases: &BaseAddresses) -> Self {
-        let mut sorted = entries(data, bases);
+    pub fn parse(data: &[u8], bases: &BaseAddresses, architecture: Architecture) -> Self {
+        let mut sorted = entries(data, bases, architecture);
         sorted.sort_unstable_by_key(|frame| (frame.start, frame.end));
         Self { sorted, dead: None }
     }
@@ -138,7 +138,10 @@ fn by_segment<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data
     })
 }
 
-fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
+fn entries(data: &[u8], bases: &BaseAddresses, architecture: Architecture) -> Vec<Frame> {
+    // Where the caller's frame begins on entry to a function: above the return address, if the call pushed it.
+    let pushed = architecture.convention().pushed_by_call.into();
+    let at_entry = (architecture.unwinding().stack_pointer, pushed);
     let section = EhFrame::new(data, LittleEndian);
     let mut found = Vec::new();
     // Where the caller's frame begins according to a common entry alone.
@@ -154,7 +157,7 @@ fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
         found.push(Frame {
             start: FileAddress::new(entry.initial_address()),
             end: FileAddress::new(entry.end_address()),
-            is_entry: first == Some(AT_ENTRY),
+            is_entry: first == Some(at_entry),
             offset: entry.offset(),
         });
         if found.len() >= MAX_FRAMES {

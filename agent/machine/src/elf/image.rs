@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
-use object::elf::{ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC};
+use object::elf::{ELFCLASS64, ELFMAG, ET_DYN, ET_EXEC};
 use object::read::elf::{ElfFile64, FileHeader as _};
 use object::{Endianness, Object as _};
 
@@ -15,6 +15,8 @@ use super::frames::Frames;
 use super::segments::{self, ElfError, Relocations, Segments};
 use super::symbols::Symbols;
 use crate::budget::Budget;
+use crate::ir::Instruction;
+use crate::isa::Architecture;
 
 /// The most mentions of one text or address to look at.
 const MAX_MENTIONS: usize = 1_000;
@@ -28,6 +30,8 @@ const ELF64_MAGIC: [u8; 5] = [ELFMAG[0], ELFMAG[1], ELFMAG[2], ELFMAG[3], ELFCLA
 /// A parsed executable.
 #[derive(Default)]
 pub struct Image<'data> {
+    /// What its code is for.
+    pub architecture: Architecture,
     pub(crate) segments: Segments<'data>,
     /// The functions and variables that the file names, and its debug file.
     pub symbols: Symbols<'data>,
@@ -57,9 +61,9 @@ impl<'data> Image<'data> {
         let file = ElfFile64::<Endianness>::parse(data)?;
         let endian = file.endian();
         let header = file.elf_header();
-        if header.e_machine(endian) != EM_X86_64 {
-            return Err(ElfError::Kind("the file is for another processor"));
-        }
+        let machine = header.e_machine(endian);
+        let architecture =
+            Architecture::of_machine(machine).ok_or(ElfError::Kind("the file is for another processor"))?;
         if !matches!(header.e_type(endian), ET_EXEC | ET_DYN) {
             return Err(ElfError::Kind("the file is not an executable"));
         }
@@ -71,10 +75,11 @@ impl<'data> Image<'data> {
         let mut symbols = Symbols::default();
         symbols.read(&file, &budget);
         Ok(Self {
-            frames: Frames::read(&file),
+            architecture,
+            frames: Frames::read(&file, architecture),
             is_fixed: header.e_type(endian) == ET_EXEC,
             not_returning: Vec::new(),
-            relocations: Relocations::read(&file, |address| segments.bytes_at(address)),
+            relocations: Relocations::read(&file, architecture, |address| segments.bytes_at(address)),
             build_id: build_id(&file)?,
             entry: FileAddress::new(header.e_entry(endian)),
             segments,
@@ -118,6 +123,12 @@ impl<'data> Image<'data> {
     /// Returns whether `address` is in code.
     pub fn is_code(&self, address: FileAddress) -> bool {
         self.segments.at(address).is_some_and(|segment| segment.is_code)
+    }
+
+    /// Decodes the code at an address, one instruction after the other; nothing if there is none.
+    pub(crate) fn instructions_at(&self, address: FileAddress) -> impl Iterator<Item = Instruction> + use<'data> {
+        let bytes = self.bytes_at(address).filter(|_| self.is_code(address));
+        self.architecture.decode_all(bytes.unwrap_or_default(), address)
     }
 
     /// Returns whether `address` is in data that the process can write.

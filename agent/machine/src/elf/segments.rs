@@ -11,11 +11,13 @@ use std::collections::HashMap;
 use evictscope_model::{FileAddress, FileOffset};
 use object::Endianness;
 use object::elf::{
-    DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64, FileHeader64, PF_W, PF_X, PT_LOAD,
-    R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, Rela64, SHN_UNDEF, SHT_NOBITS, Sym64,
+    DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64, FileHeader64, PF_W, PF_X, PT_LOAD, Rela64,
+    SHN_UNDEF, SHT_NOBITS, Sym64,
 };
 use object::pod::slice_from_bytes;
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
+
+use crate::isa::{Architecture, Relocation};
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -226,7 +228,11 @@ pub struct Relocations<'data> {
 
 impl<'data> Relocations<'data> {
     /// Reads them. `bytes_at` returns the bytes from an address to the end of its segment.
-    pub fn read(file: &ElfFile64<'data, Endianness>, bytes_at: impl Fn(FileAddress) -> Option<&'data [u8]>) -> Self {
+    pub fn read(
+        file: &ElfFile64<'data, Endianness>,
+        architecture: Architecture,
+        bytes_at: impl Fn(FileAddress) -> Option<&'data [u8]>,
+    ) -> Self {
         let endian = file.endian();
         let dynamic = file.elf_program_headers().iter().find_map(|header| header.dynamic(endian, file.data()).ok()?);
         let dynamic: &[Dyn64<Endianness>] = dynamic.unwrap_or_default();
@@ -255,15 +261,17 @@ impl<'data> Relocations<'data> {
                     symbols?.get(index)
                 };
                 let is_import = |symbol: &&Sym64<Endianness>| symbol.st_shndx(endian) == SHN_UNDEF;
-                let base = match relocation.r_type(endian, false) {
-                    R_X86_64_RELATIVE => Some(0),
-                    R_X86_64_64 => symbol().filter(|symbol| !is_import(symbol)).map(|symbol| symbol.st_value(endian)),
-                    R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT => {
+                let base = match architecture.relocation(relocation.r_type(endian, false)) {
+                    Some(Relocation::Relative) => Some(0),
+                    Some(Relocation::Symbol) => {
+                        symbol().filter(|symbol| !is_import(symbol)).map(|symbol| symbol.st_value(endian))
+                    }
+                    Some(Relocation::Import) => {
                         let imported = symbol().filter(is_import).and_then(name);
                         found.imports.extend(imported.map(|name| (at, name)));
                         None
                     }
-                    _ => None,
+                    None => None,
                 };
                 let addend = relocation.r_addend.get(endian);
                 let pointer = base.map(|base| FileAddress::new(base.wrapping_add_signed(addend)));

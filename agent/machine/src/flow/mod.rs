@@ -1,33 +1,26 @@
 //! The data flow: what every register and stack slot holds at every instruction.
 
-mod accesses;
-mod atoms;
-mod condition;
-pub(crate) mod cut;
-pub(crate) mod execution;
-pub mod interpreter;
-mod loops;
-mod operands;
-mod private;
-pub mod quotient;
-pub(crate) mod recipe;
-pub mod returns;
+mod joins;
+mod queries;
 pub(crate) mod state;
-mod step;
-mod truth;
-pub(crate) mod value;
-mod vector;
+mod transfer;
+mod values;
 
-pub use self::accesses::{blocks_that_access, counted_in_loops, reached_by_pointers};
-pub use self::atoms::{Atom, Atoms, Limits, Operation, Truth};
-pub use self::condition::{Condition, Flags, Relation};
-pub use self::cut::{CutError, CutPoint};
-pub use self::execution::Execution;
-pub use self::quotient::Quotient;
-pub use self::recipe::{Recipe, Term, resolve};
-pub use self::returns::Results;
-pub use self::state::{Operand, SlotBase, State};
-pub use self::value::{AtomId, Value};
+pub(crate) use self::joins::execution;
+pub use self::joins::execution::Execution;
+pub use self::queries::accesses::{blocks_that_access, counted_in_loops, reached_by_pointers};
+pub use self::queries::cut::{CutError, CutPoint};
+pub use self::queries::operand::{Operand, SlotBase};
+pub use self::queries::quotient::Quotient;
+pub use self::queries::recipe::{Recipe, Term, resolve};
+pub use self::queries::returns::Results;
+pub(crate) use self::queries::{cut, recipe};
+pub use self::queries::{interpreter, quotient, returns};
+pub use self::state::State;
+pub use self::values::atoms::{Atom, Atoms, Limits, Truth};
+pub use self::values::condition::{Condition, Flags, Relation};
+pub(crate) use self::values::value;
+pub use self::values::value::{AtomId, Value};
 
 #[cfg(test)]
 mod tests;

@@ -8,11 +8,11 @@ use evictscope_model::FileAddress;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::execution::Execution;
-use super::state::State;
-use super::value::Value;
 use crate::code::graph::{BlockId, FunctionCode};
 use crate::elf::image::Image;
+use crate::flow::joins::execution::Execution;
+use crate::flow::state::State;
+use crate::flow::values::value::Value;
 
 /// `sub $0x40, %rsp; movq $5, (%rsp); movq $7, 8(%rsp)`
 const BEFORE: [u8; 21] = [

@@ -11,14 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::MAX_DONE_SITES;
 use evictscope_model::FileAddress;
-use iced_x86::ConditionCode;
 use serde::Serialize;
 
 use super::site::Calls;
 use crate::code::graph::{BlockId, EdgeKind, FunctionCode, InstructionId};
-use crate::code::instruction::{self, Instruction, address, is_call, is_conditional_jump};
 use crate::flow::cut::{CutError, CutPoint, INFINITE, minimum_cut};
 use crate::flow::execution::Execution;
+use crate::ir::{Flow, Hit, Instruction};
 
 /// Weight of each thing that is not known at a point: that of some more sites, of which each call passes only one.
 const UNKNOWN_WEIGHT: u64 = 1_000;
@@ -30,9 +29,9 @@ const MAX_ASKED: usize = 64;
 pub struct Way {
     /// Whether the jump is taken.
     pub taken: bool,
-    /// The condition of the flags under which control goes that way, by its number in x86-64 instructions.
+    /// The test under which control goes that way, as [`When`](evictscope_abi::When) encodes it.
     #[serde(skip)]
-    pub condition: u8,
+    pub when: u16,
 }
 
 /// An exit.
@@ -92,20 +91,17 @@ fn site(code: &FunctionCode, point: CutPoint) -> Option<(Instruction, Option<Way
     match point {
         CutPoint::Instruction(InstructionId { block, index }) => {
             let instruction = code.blocks[block].instructions.get(index)?;
-            Some((*instruction, None))
+            Some((instruction.clone(), None))
         }
         CutPoint::Way(block, kind) => {
             let jump = code.blocks[block].instructions.last()?;
             let taken = kind == EdgeKind::Taken;
-            // The opposite of a condition differs from it in the lowest bit.
-            Some((*jump, Some(Way { taken, condition: number(jump.condition_code())? ^ u8::from(!taken) })))
+            let Flow::Branch(test, _) = jump.flow else { return None };
+            let when = code.architecture.when(test)?;
+            let when = if taken { when } else { when.opposite() };
+            Some((jump.clone(), Some(Way { taken, when: when.encode() })))
         }
     }
-}
-
-/// Returns the number of a condition in x86-64 instructions.
-fn number(condition: ConditionCode) -> Option<u8> {
-    (condition as u8).checked_sub(ConditionCode::o as u8)
 }
 
 /// Weight of one unit of relative cost.
@@ -142,16 +138,16 @@ pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>
         let body = &code.blocks[*block];
         for (index, instruction) in body.instructions.iter().enumerate() {
             let point = block.instruction(index);
-            let is_barred = is_excluded || !is_seen(index) || instruction::is_long_nop(instruction);
+            let is_barred = is_excluded || !is_seen(index) || instruction.hit == Hit::Forbidden;
             let weight = || cost_weight(instruction) + following_weight(calls_from(code, point));
             weights.insert(CutPoint::Instruction(point), if is_barred { INFINITE } else { weight() });
         }
         let Some(jump) = body.instructions.last() else { continue };
         let joining = body.successors.iter().filter(|(to, _)| shared.contains(to));
         // Calls that join others there have no other place to end.
-        let is_inner = calls.ends_at_inner && calls.inner == Some(address(jump)) && joining.count() == 1;
+        let is_inner = calls.ends_at_inner && calls.inner == Some(jump.address) && joining.count() == 1;
         let can_part = !calls.by.is_empty()
-            && is_conditional_jump(jump)
+            && jump.is_branch()
             && (is_inner || is_seen(body.instructions.len() - 1))
             && !shared.contains(block)
             && !looping.contains(block);
@@ -170,13 +166,13 @@ pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>
 
 fn place(code: &FunctionCode, at: FileAddress) -> Option<InstructionId> {
     code.blocks.entries().find_map(|(id, block)| {
-        let index = block.instructions.iter().position(|instruction| address(instruction) == at)?;
+        let index = block.instructions.iter().position(|instruction| instruction.address == at)?;
         Some(id.instruction(index))
     })
 }
 
 fn cost_weight(instruction: &Instruction) -> u64 {
-    u64::from(instruction::hit_cost(instruction)) * COST_WEIGHT
+    u64::from(instruction.hit.cost()) * COST_WEIGHT
 }
 
 fn following_weight(calls: u64) -> u64 {
@@ -185,7 +181,7 @@ fn following_weight(calls: u64) -> u64 {
 
 /// Counts the calls at a point and those that can follow.
 fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
-    let calls = |instructions: &[Instruction]| instructions.iter().filter(|other| is_call(other)).count() as u64;
+    let calls = |instructions: &[Instruction]| instructions.iter().filter(|other| other.is_call()).count() as u64;
     let here = code.blocks[point.block].instructions.get(point.index..);
     let later = code.reachable(point.block, &[]).into_iter().filter(|other| *other != point.block);
     let later = later.map(|other| calls(&code.blocks[other].instructions));
@@ -200,11 +196,10 @@ mod tests {
 
     use super::{FoundExit, find};
     use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
-    use crate::code::instruction::address;
     use crate::elf::image::Image;
+    use crate::flow::Operand;
     use crate::flow::execution::Execution;
     use crate::flow::returns::Results;
-    use crate::flow::state::Operand;
     use crate::sites::site::Calls;
 
     /// The address of the code, of which the second jump is an exit for those that take it.
@@ -235,7 +230,7 @@ mod tests {
         };
         let exit = find(&mut execution, calls, look).ok()?.into_iter().map(|exit| {
             let taken = exit.way.map(|way| way.taken);
-            (exit.instruction.ip(), taken, exit.known)
+            (exit.instruction.address.get(), taken, exit.known)
         });
         Some(exit.collect())
     }
@@ -311,7 +306,7 @@ mod tests {
                 })
                 .collect();
             let Some((from, taken, over)) = edges.get(edge.index(edges.len().max(1))).copied() else { return Ok(()) };
-            let last = code.blocks[over].instructions.last().map(address);
+            let last = code.blocks[over].instructions.last().map(|last| last.address);
             let goal = last.filter(|_| ends_at_inner).unwrap_or(code.blocks[over].address());
             let calls = Calls { block: over, by: &[(from, taken)], inner: Some(goal), ends_at_inner, work: &[] };
             let mut execution = Execution::run(&code);
@@ -325,12 +320,12 @@ mod tests {
                     let next = body.successors.get(turn.min(body.successors.len().saturating_sub(1)));
                     for (index, instruction) in body.instructions.iter().enumerate() {
                         let is_last = index + 1 == body.instructions.len();
-                        let here = exits.iter().filter(|exit| exit.instruction.ip() == instruction.ip());
+                        let here = exits.iter().filter(|exit| exit.instruction.address == instruction.address);
                         for exit in here {
                             hits += 1;
                             ended += usize::from(!is_last || next.is_none_or(|(_, kind)| ends(exit, *kind)));
                         }
-                        hits += usize::from(address(instruction) == goal);
+                        hits += usize::from(instruction.address == goal);
                     }
                     prop_assert!(is_over > 0 || hits == 0, "{:x?}", calls);
                     let Some((to, kind)) = next else {

@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::{FileAddress, FileOffset};
-use iced_x86::{Formatter as _, GasFormatter};
 use serde::Serialize;
 
 use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
-use crate::code::instruction::{self, Instruction, address};
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::flow::recipe::{Reach, Recipe};
-use crate::flow::state::{Operand, State};
 use crate::flow::value::Value;
+use crate::flow::{Operand, State};
+use crate::ir::{Hit, Instruction};
 
 /// One probe site.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -22,7 +21,7 @@ pub struct Site {
     pub address: FileAddress,
     /// Offset in the file, which is what the kernel wants.
     pub file_offset: FileOffset,
-    /// The instruction, in AT&T syntax, as `objdump` prints it.
+    /// The instruction, as `objdump` prints it.
     pub instruction: String,
     /// Whether the kernel emulates the instruction (else it single-steps it, at ten times the cost).
     pub emulated: bool,
@@ -31,20 +30,11 @@ pub struct Site {
 impl Site {
     /// Returns the site at an instruction; `None` if it is not in the file.
     pub fn at(image: &Image<'_>, instruction: &Instruction) -> Option<Self> {
-        let mut text = String::new();
-        let mut formatter = GasFormatter::new();
-        // Writes numbers as objdump does.
-        let options = formatter.options_mut();
-        options.set_uppercase_hex(false);
-        options.set_branch_leading_zeros(false);
-        options.set_displacement_leading_zeros(false);
-        formatter.format(instruction, &mut text);
-        let address = address(instruction);
         Some(Self {
-            address,
-            file_offset: image.segments.file_offset(address)?,
-            instruction: text,
-            emulated: instruction::is_emulated(instruction),
+            address: instruction.address,
+            file_offset: image.segments.file_offset(instruction.address)?,
+            instruction: instruction.text(),
+            emulated: instruction.hit == Hit::Emulated,
         })
     }
 }
@@ -65,7 +55,7 @@ pub fn cheapest(
     wanted: &[&Value],
     last_resort: (&Operand, &Value),
 ) -> Option<(Instruction, Vec<Option<Recipe>>)> {
-    let candidates = candidates.into_iter().filter(|candidate| !instruction::is_long_nop(&candidate.instruction));
+    let candidates = candidates.into_iter().filter(|candidate| candidate.instruction.hit != Hit::Forbidden);
     let with_recipes = candidates.map(|candidate| {
         let mut reach = Reach::of(execution, &candidate.state, wanted);
         reach.add(last_resort.0.clone(), last_resort.1.clone());
@@ -74,7 +64,7 @@ pub fn cheapest(
     });
     let best = with_recipes.min_by_key(|(candidate, recipes)| {
         let missing = recipes.iter().filter(|recipe| recipe.is_none()).count();
-        (missing, instruction::hit_cost(&candidate.instruction))
+        (missing, candidate.instruction.hit.cost())
     });
     best.map(|(candidate, recipes)| (candidate.instruction, recipes))
 }
@@ -110,19 +100,13 @@ impl Calls<'_> {
 /// Functions that return twice, or in another frame: a return probe would break them.
 const RETURN_TWICE: [&str; 5] = ["setjmp", "_setjmp", "__sigsetjmp", "sigsetjmp", "vfork"];
 
-/// Returns the first emulated `push` or `call` of those that every call executes before the stack pointer moves;
-/// otherwise the first instruction that can be probed.
+/// Returns the emulated `push` or `call` that every call executes before the stack pointer moves; otherwise the first
+/// instruction that can be probed.
 pub fn entry_of_every_call(code: &FunctionCode) -> Option<&Instruction> {
     let instructions = &code.blocks.first()?.instructions;
-    for instruction in instructions {
-        if instruction::is_emulated(instruction) && instruction.is_stack_instruction() {
-            return Some(instruction);
-        }
-        if instruction.stack_pointer_increment() != 0 {
-            break;
-        }
-    }
-    instructions.iter().find(|instruction| !instruction::is_long_nop(instruction))
+    let before = before_the_stack_moves(instructions).last();
+    let cheap = before.filter(|last| last.hit == Hit::Emulated && last.moves_stack());
+    cheap.or_else(|| instructions.iter().find(|instruction| instruction.hit != Hit::Forbidden))
 }
 
 /// Returns the cheapest site that every call passes once, before the stack pointer moves: there the return address is
@@ -140,8 +124,8 @@ pub fn entry_of_named(image: &Image<'_>, address: FileAddress, name: &str) -> Re
         return Err("its code jumps back to its own start, so a probe there would not count calls alone".to_owned());
     }
     let before = before_the_stack_moves(&first.instructions);
-    let emulated = before.iter().find(|instruction| instruction::is_emulated(instruction));
-    let cheapest = emulated.or_else(|| before.iter().find(|instruction| !instruction::is_long_nop(instruction)));
+    let emulated = before.iter().find(|instruction| instruction.hit == Hit::Emulated);
+    let cheapest = emulated.or_else(|| before.iter().find(|instruction| instruction.hit != Hit::Forbidden));
     let cheapest = cheapest
         .ok_or("it begins with a long nop, and a probe there would corrupt what lies below the stack pointer")?;
     Site::at(image, cheapest).ok_or_else(|| "its code is not in the file".to_owned())
@@ -149,17 +133,10 @@ pub fn entry_of_named(image: &Image<'_>, address: FileAddress, name: &str) -> Re
 
 /// Returns the instructions that all calls execute with the stack pointer as the call left it.
 fn before_the_stack_moves(instructions: &[Instruction]) -> &[Instruction] {
-    let moves = |instruction: &Instruction| instruction.is_stack_instruction() || changes_stack_pointer(instruction);
-    let first = instructions.iter().position(moves);
+    let first = instructions.iter().position(Instruction::moves_stack);
     // The instruction that moves it executes after its probe is hit.
     let end = first.map_or(instructions.len(), |first| first + 1);
     &instructions[..end]
-}
-
-fn changes_stack_pointer(instruction: &Instruction) -> bool {
-    use iced_x86::Register::RSP;
-    let is_named = instruction.op_count() > 0 && instruction.op0_register().full_register() == RSP;
-    is_named || instruction.stack_pointer_increment() != 0
 }
 
 #[cfg(test)]

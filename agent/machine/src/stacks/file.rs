@@ -32,7 +32,8 @@ pub struct CodeFile {
 }
 
 impl CodeFile {
-    /// Reads the file whose whole content is `data`. Fails if it is not an x86-64 ELF executable or shared library.
+    /// Reads the file whose whole content is `data`. Fails if it is not an ELF executable or shared library for a
+    /// processor that is known.
     pub fn read(data: &[u8]) -> Result<Self, ElfError> {
         Self::with_names(Image::parse(data)?, data, &[], Vec::new())
     }
@@ -111,10 +112,6 @@ const BYTES: usize = 128;
 /// The longest name to keep, in bytes.
 const MAX_NAME: usize = 200;
 
-/// The first byte of a relative call; the 4 bytes of the distance follow.
-const CALL: u8 = 0xe8;
-/// Bytes of such a call.
-const CALL_BYTES: u64 = 5;
 /// The most calls to keep for one function.
 const MAX_CALLS: usize = 32;
 
@@ -170,12 +167,8 @@ fn returns(image: &Image<'_>, traced: &[TracedEntry]) -> HashMap<usize, Vec<File
         if !image.budget.spend(1 + code.len() as u64 / 16) {
             break;
         }
-        for at in memchr::memchr_iter(CALL, code) {
-            let distance = code.get(at + 1..).and_then(|rest| rest.first_chunk());
-            let Some(distance) = distance.map(|bytes| i32::from_le_bytes(*bytes)) else { break };
-            let behind = begin.wrapping_add(at as u64 + CALL_BYTES);
-            let target = behind.get().wrapping_add_signed(distance.into());
-            if let Some(index) = traced.get(&FileAddress::new(target)) {
+        for (behind, target) in image.architecture.calls(begin, code) {
+            if let Some(index) = traced.get(&target) {
                 let all = found.entry(*index).or_default();
                 if all.len() < MAX_CALLS {
                     all.push(behind);

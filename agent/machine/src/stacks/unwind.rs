@@ -4,10 +4,11 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, Encoding, Evaluation, EvaluationResult, LittleEndian, Register, RegisterRule,
-    UnwindContext, UnwindExpression, UnwindSection as _, Value, X86_64,
+    UnwindContext, UnwindExpression, UnwindSection as _, Value,
 };
 
 use crate::elf::frames::{Frame, TableBytes, UnwindTable, common_entry};
+use crate::isa::Architecture;
 
 /// The largest table to keep, in bytes: an executable of some megabytes has 0.3 MB, a large library some 5 MB.
 const MAX_TABLE: usize = 16 << 20;
@@ -69,7 +70,8 @@ impl Tables {
         let encoding = found.cie().encoding();
         let is_signal = found.is_signal_trampoline();
         let row = found.unwind_info_for_address(&section, &bases, &mut work.0, at.get()).ok()?;
-        if row.register(X86_64::RA) == Some(RegisterRule::Undefined) {
+        let unwinding = registers.architecture.unwinding();
+        if row.register(unwinding.return_address) == Some(RegisterRule::Undefined) {
             return Some(Caller::Nothing);
         }
         let evaluation = Expressions { section: &section, encoding, registers, read };
@@ -77,11 +79,11 @@ impl Tables {
             CfaRule::RegisterAndOffset { register, offset } => registers.get(*register)?.wrapping_add_signed(*offset),
             CfaRule::Expression(expression) => evaluation.value(expression, None)?,
         };
-        let mut caller = FrameRegisters::default();
-        for register in PRESERVED {
-            caller.set(register, registers.get(register));
+        let mut caller = FrameRegisters { architecture: registers.architecture, values: [None; COUNT] };
+        for register in unwinding.preserved {
+            caller.set(*register, registers.get(*register));
         }
-        caller.set(X86_64::RSP, Some(frame));
+        caller.set(unwinding.stack_pointer, Some(frame));
         for (register, rule) in row.registers() {
             let value = match rule {
                 RegisterRule::Undefined | RegisterRule::Architectural => None,
@@ -138,27 +140,22 @@ impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
     }
 }
 
-/// How many registers the unwind tables name: the general ones, and where the frame continues.
-const COUNT: usize = 17;
-
-/// The registers that a function preserves.
-pub const PRESERVED: [Register; 6] = [X86_64::RBX, X86_64::RBP, X86_64::R12, X86_64::R13, X86_64::R14, X86_64::R15];
+/// How many registers unwind tables name at most: the general ones, and where the frame continues.
+const COUNT: usize = 33;
 
 /// The registers of a frame, as far as they are known, by their numbers in unwind tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FrameRegisters([Option<u64>; COUNT]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameRegisters {
+    architecture: Architecture,
+    values: [Option<u64>; COUNT],
+}
 
 impl FrameRegisters {
-    /// Makes them from `struct pt_regs`, in which the kernel keeps those of an interrupted thread: `r15`, `r14`, `r13`,
-    /// `r12`, `rbp`, `rbx`, `r11`, `r10`, `r9`, `r8`, `rax`, `rcx`, `rdx`, `rsi`, `rdi`, the number of the system call,
-    /// and `rip`, `cs`, `eflags`, `rsp`, `ss`.
-    pub fn of_interrupted(kept: &[u64; 21]) -> Self {
-        /// Those up to `rdi`, by their numbers in unwind tables.
-        const NUMBERS: [u16; 15] = [15, 14, 13, 12, 6, 3, 11, 10, 9, 8, 0, 2, 1, 4, 5];
-        let first = NUMBERS.map(Register).into_iter().zip(0..);
-        let mut registers = Self::default();
-        for (register, place) in first.chain([(X86_64::RA, 16), (X86_64::RSP, 19)]) {
-            registers.set(register, kept.get(place).copied());
+    /// Makes them from `struct pt_regs`, in which the kernel keeps those of an interrupted thread.
+    pub fn of_interrupted(architecture: Architecture, kept: &[u64]) -> Self {
+        let mut registers = Self { architecture, values: [None; COUNT] };
+        for (register, place) in architecture.unwinding().interrupted {
+            registers.set(*register, kept.get(*place).copied());
         }
         registers
     }
@@ -166,47 +163,28 @@ impl FrameRegisters {
     /// Returns where the frame's code continues: the address at which its thread was interrupted, or to which a call
     /// returns.
     pub fn instruction_pointer(&self) -> Option<u64> {
-        self.get(X86_64::RA)
+        self.get(self.architecture.unwinding().return_address)
     }
 
     /// Returns the stack pointer.
     pub fn stack_pointer(&self) -> Option<u64> {
-        self.get(X86_64::RSP)
+        self.get(self.architecture.unwinding().stack_pointer)
     }
 
     /// Returns the same frame, but with its code continuing at another address.
     #[must_use]
     pub fn going_on_at(mut self, address: u64) -> Self {
-        self.set(X86_64::RA, Some(address));
+        self.set(self.architecture.unwinding().return_address, Some(address));
         self
     }
 
     pub(super) fn get(&self, register: Register) -> Option<u64> {
-        self.0.get(usize::from(register.0)).copied().flatten()
+        self.values.get(usize::from(register.0)).copied().flatten()
     }
 
     pub(super) fn set(&mut self, register: Register, value: Option<u64>) {
-        if let Some(place) = self.0.get_mut(usize::from(register.0)) {
+        if let Some(place) = self.values.get_mut(usize::from(register.0)) {
             *place = value;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use gimli::X86_64;
-
-    use super::FrameRegisters;
-
-    #[test]
-    fn the_order_is_that_of_the_kernel() {
-        let kept = std::array::from_fn(|index| index as u64);
-        let registers = FrameRegisters::of_interrupted(&kept);
-        assert_eq!(registers.instruction_pointer(), Some(16));
-        assert_eq!(registers.stack_pointer(), Some(19));
-        assert_eq!(registers.get(X86_64::RBX), Some(5));
-        assert_eq!(registers.get(X86_64::RDI), Some(14));
-        assert_eq!(registers.going_on_at(7).instruction_pointer(), Some(7));
-        assert_eq!(registers.get(X86_64::XMM0), None);
     }
 }

@@ -2,16 +2,17 @@
 //!
 //! `genRedisInfoString()` passes the members whose names INFO shows to a function like `printf`, in the order of the
 //! format: the conversion after `evicted_keys:` tells which argument is `stat_evictedkeys`. Two are printed in other
-//! units than they are kept in, and must be converted as every version does. The System V ABI says where each argument
+//! units than they are kept in, and must be converted as every version does. The calling convention says where each argument
 //! is, and the data flow says what it is. The function is found by the format, so it needs no name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use evictscope_machine::code::instruction::{self, ARGUMENTS, RSP, callee, is_call};
 use evictscope_machine::code::{FunctionCode, references};
 use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Atom, Atoms, Execution, State, Value};
+use evictscope_machine::ir::{Effect, Expression, Instruction};
+use evictscope_machine::isa::Convention;
 use evictscope_model::{FileAddress, Member, Printed};
 
 use crate::names::functions_of;
@@ -33,10 +34,6 @@ const REACH: i64 = 64;
 const MAX_LOADS: usize = 32;
 /// Which argument the format is; before it is the text to append to.
 const FORMAT: usize = 1;
-/// How many arguments after it are passed in general registers.
-const GENERAL_REGISTERS: usize = ARGUMENTS.len() - FORMAT - 1;
-/// How many floating-point arguments are passed in registers.
-const FLOAT_REGISTERS: usize = 8;
 
 /// What the format of a command's counters contains. In 6.x it is the end of a longer one.
 const COMMANDS: &str = ":calls=%lld,usec=%lld,";
@@ -85,20 +82,22 @@ pub fn info(image: &Image<'_>) -> Info {
         let Ok(code) = FunctionCode::decode(image, function) else { continue };
         if of_members.contains(&function) {
             let calls = code.blocks.iter().flat_map(|block| &block.instructions);
-            info.callees.extend(calls.filter_map(callee));
+            info.callees.extend(calls.filter_map(Instruction::callee));
         }
         each_print(image, &code, &formats, |execution, state, top, text| {
-            let mut value = |argument| value_of(&mut execution.atoms, state, top, argument);
+            let convention = code.architecture.convention();
+            let mut value = |argument| value_of(convention, &mut execution.atoms, state, top, argument);
             if text.contains(COMMANDS) {
-                let arguments =
-                    COUNTERS.map(|label| argument_at(text, text.find(label)? + label.len()).and_then(&mut value));
+                let arguments = COUNTERS
+                    .map(|label| argument_at(convention, text, text.find(label)? + label.len()).and_then(&mut value));
                 counters.insert(arguments.map(|value| loaded_from(&code, &execution.atoms, &value?)));
                 return;
             }
             for (label, member, shown) in Member::printed() {
                 if let Some(place) = place_in(text, label) {
-                    let argument = argument_at(text, place).filter(|_| is_whole(text, place, shown));
-                    let value = argument.and_then(|argument| value_of(&mut execution.atoms, state, top, argument));
+                    let argument = argument_at(convention, text, place).filter(|_| is_whole(text, place, shown));
+                    let value =
+                        argument.and_then(|argument| value_of(convention, &mut execution.atoms, state, top, argument));
                     let address = value.and_then(|value| member_behind(image, &execution.atoms, &value, shown));
                     printed.entry(member).or_default().insert(address);
                 }
@@ -123,13 +122,25 @@ fn loaded_from(code: &FunctionCode, atoms: &Atoms, value: &Value) -> Option<u64>
             }
             Atom::Opaque { address, .. } => {
                 let mut all = code.blocks.iter().flat_map(|block| &block.instructions);
-                let load = all.find(|load| instruction::address(load) == *address)?;
-                displacements.insert(instruction::loaded_member(load)?);
+                let load = all.find(|load| load.address == *address)?;
+                displacements.insert(loaded_member(load)?);
             }
             _ => return None,
         }
     }
     only(displacements).filter(|_| options.is_empty())
+}
+
+/// Returns the displacement of the 8 bytes that an instruction loads from behind a pointer, or pushes, if it only does
+/// that.
+fn loaded_member(load: &Instruction) -> Option<u64> {
+    match load.effects() {
+        [
+            Effect::Set { width: 8, value: Expression::Load { address, width: 8 }, .. }
+            | Effect::Push(Expression::Load { address, width: 8 }),
+        ] if address.index.is_none() => Some(address.displacement),
+        _ => None,
+    }
 }
 
 /// Returns the only one, which may occur several times; `None` if there are different ones.
@@ -146,37 +157,40 @@ fn each_print<'a>(
     formats: &[Range<FileAddress>],
     mut visit: impl FnMut(&mut Execution<'a>, &State, i64, &str),
 ) {
-    let mut atoms = Atoms::new(code.budget.clone());
+    let mut atoms = Atoms::new(code.architecture, code.budget.clone());
     atoms.limits.reach = Some(REACH);
     let entry = State::at_entry(&mut atoms);
     let mut execution = Execution::run_from(code, entry, atoms, None);
+    let convention = code.architecture.convention();
     for (id, block) in code.blocks.entries().filter(|(_, block)| block.leaves || block.calls()) {
         execution.watch(id, |execution, instruction, state| {
-            let is_tail_call = block.leaves && block.instructions.last() == Some(instruction);
-            if !is_call(instruction) && !is_tail_call {
+            let is_tail_call =
+                block.leaves && block.instructions.last().is_some_and(|last| last.address == instruction.address);
+            if !instruction.is_call() && !is_tail_call {
                 return;
             }
-            let format = state.registers[ARGUMENTS[FORMAT]].as_constant().map(FileAddress::new);
+            let format = convention.argument(FORMAT).and_then(|number| state.registers.get(number)?.as_constant());
+            let format = format.map(FileAddress::new);
             let format = format.filter(|format| formats.iter().any(|known| known.contains(format)));
             let text = format.and_then(|format| image.text_at(format, MAX_FORMAT));
             if let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) {
                 // A tail call leaves the return address on top.
-                visit(execution, state, if is_tail_call { 8 } else { 0 }, text);
+                visit(execution, state, if is_tail_call { convention.pushed_by_call.into() } else { 0 }, text);
             }
         });
     }
 }
 
 /// Returns the value of an argument of a call. Those on the stack begin `top` bytes above the stack pointer.
-fn value_of(atoms: &mut Atoms, state: &State, top: i64, argument: Argument) -> Option<Value> {
+fn value_of(convention: &Convention, atoms: &mut Atoms, state: &State, top: i64, argument: Argument) -> Option<Value> {
     match argument {
         Argument::Register(index) => {
-            let number = *ARGUMENTS.get(FORMAT + 1 + index)?;
+            let number = convention.argument(FORMAT + 1 + index)?;
             state.registers.get(number).cloned()
         }
-        Argument::Float(index) => state.lanes.get(&(index, 0)).cloned(),
+        Argument::Float(index) => state.lanes.get(&(u8::try_from(index).ok()?, 0)).cloned(),
         Argument::Stack(index) => {
-            let top = atoms.stack_offset(&state.registers[RSP])?.checked_add(top)?;
+            let top = atoms.stack_offset(&state.registers[convention.stack_pointer()])?.checked_add(top)?;
             let (value, width) = state.stack.get(&top.checked_add_unsigned(8 * index as u64)?)?;
             (*width == 8).then(|| value.clone())
         }
@@ -232,8 +246,9 @@ enum Argument {
 }
 
 /// Returns the argument of the conversion at `place`. `None` if the format has conversions that are not understood.
-fn argument_at(format: &str, place: usize) -> Option<Argument> {
+fn argument_at(convention: &Convention, format: &str, place: usize) -> Option<Argument> {
     let (mut integers, mut floats, mut on_stack) = (0, 0, 0);
+    let registers = convention.arguments.len().saturating_sub(FORMAT + 1);
     let mut rest = 0;
     while let Some(found) = format.get(rest..)?.find('%') {
         let at = rest + found;
@@ -243,8 +258,8 @@ fn argument_at(format: &str, place: usize) -> Option<Argument> {
         rest = at + 1 + modifiers + letter.len_utf8();
         let (used, registers, register): (_, _, fn(usize) -> Argument) = match letter {
             '%' => continue,
-            'd' | 'i' | 'u' | 'x' | 'X' | 'c' | 's' | 'p' => (&mut integers, GENERAL_REGISTERS, Argument::Register),
-            'f' | 'F' | 'e' | 'E' | 'g' | 'G' => (&mut floats, FLOAT_REGISTERS, Argument::Float),
+            'd' | 'i' | 'u' | 'x' | 'X' | 'c' | 's' | 'p' => (&mut integers, registers, Argument::Register),
+            'f' | 'F' | 'e' | 'E' | 'g' | 'G' => (&mut floats, convention.vector_arguments, Argument::Float),
             _ => return None,
         };
         let (used, argument) = if *used < registers { (used, register) } else { (&mut on_stack, Argument::Stack as _) };
@@ -261,14 +276,16 @@ mod tests {
     use std::ops::RangeInclusive;
 
     use evictscope_machine::elf::Image;
+    use evictscope_machine::isa::Architecture;
     use evictscope_model::Member;
     use evictscope_testkit::compiler::compile;
 
-    use super::{Argument, argument_at, info, place_in};
+    use super::{Argument, info, place_in};
 
     #[test]
     fn arguments_are_counted_by_kind() {
         let format = "# Stats\r\na:%lld\r\nb:%.2f\r\nc:%s%%\r\nd:%zu\r\ne:%u\r\nf:%d\r\ng:%ld\r\n";
+        let argument_at = |format: &str, place| super::argument_at(Architecture::X86_64.convention(), format, place);
         let argument = |name| argument_at(format, place_in(format, name)?);
         assert_eq!(argument("a"), Some(Argument::Register(0)));
         assert_eq!(argument("c"), Some(Argument::Register(1)));

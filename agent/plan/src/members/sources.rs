@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
 use evictscope_machine::code::FunctionCode;
-use evictscope_machine::code::instruction::word_displacement;
 use evictscope_machine::elf::Image;
 use evictscope_machine::flow::Execution;
 use evictscope_machine::flow::interpreter::Halt;
+use evictscope_machine::ir::Instruction;
 use evictscope_model::{FileAddress, Member};
 
 use super::info::{Info, only};
@@ -129,7 +129,8 @@ fn client_memory(image: &Image<'_>, called: BTreeSet<FileAddress>) -> Option<Fil
 /// Returns whether a function can add up what lies at the distances of [`ADDED_UP`].
 fn mentions_what_is_added(code: &FunctionCode) -> bool {
     let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-    let loaded: HashSet<FileAddress> = instructions.filter_map(word_displacement).collect();
+    let addresses = instructions.flat_map(Instruction::addresses);
+    let loaded: HashSet<FileAddress> = addresses.map(|address| FileAddress::new(address.displacement)).collect();
     loaded.iter().any(|first| ADDED_UP.iter().all(|distance| loaded.contains(&first.wrapping_add(*distance))))
 }
 

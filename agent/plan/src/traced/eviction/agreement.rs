@@ -7,7 +7,6 @@
 use std::rc::Rc;
 
 use evictscope_abi::{VARIABLES, Variable};
-use evictscope_machine::code::instruction;
 use evictscope_machine::dwarf::{Base, Location, RegisterSum, VariableLocations};
 use evictscope_machine::flow::{Atom, Condition, Execution, State, Value, resolve};
 use evictscope_model::FileAddress;
@@ -66,10 +65,10 @@ fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(FileAddress, S
         let before = execution.states_towards(goal.deciding_block, goal.over_edge).into_iter().nth_back(1);
         let facts = facts_of_evicting_calls(execution, goal);
         let before = before.map(|state| State { facts, ..state });
-        points.extend(before.map(|state| (instruction::address(branch), state)));
+        points.extend(before.map(|state| (branch.address, state)));
     }
     let after = after_decision(execution, goal).into_iter();
-    points.extend(after.map(|candidate| (instruction::address(&candidate.instruction), candidate.state)));
+    points.extend(after.map(|candidate| (candidate.instruction.address, candidate.state)));
     points
 }
 
@@ -83,7 +82,7 @@ fn before(execution: &mut Execution<'_>, goal: &GoalCopy, places: &[&VariableLoc
         let states = execution.states_in(block);
         let instructions = &code.blocks[block].instructions;
         for (instruction, state) in instructions.iter().zip(&states).rev() {
-            let address = instruction::address(instruction);
+            let address = instruction.address;
             let assigned = places.iter().filter(|place| !place.always);
             let Some(location) = assigned.filter_map(|place| place.at(address)).next() else { continue };
             let state = State { facts: facts.clone(), ..state.clone() };
@@ -133,8 +132,8 @@ fn value_of(execution: &mut Execution<'_>, state: &State, sum: &RegisterSum) -> 
     let mut value = Value::constant(sum.constant);
     for (base, coefficient) in &sum.terms {
         let base = match base {
-            Base::Register(number) => state.registers.get(usize::from(*number))?.clone(),
-            Base::AtEntry(number) => execution.atoms.value(Atom::Entry(*number)),
+            Base::Register(register) => state.registers.get(register.index())?.clone(),
+            Base::AtEntry(register) => execution.atoms.value(Atom::Entry(register.number)),
             Base::Loaded(address) => loaded(execution, state, address)?,
         };
         value = value.plus(&base, *coefficient);

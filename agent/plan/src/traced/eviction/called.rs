@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 
-use evictscope_machine::code::instruction::{RSP, address, callee, is_conditional_jump};
 use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, callees};
 use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Atom, Atoms, Execution, Flags, Relation, State, Value, resolve, returns};
@@ -48,10 +47,10 @@ pub fn find(
     for block in before_eviction.iter().copied() {
         let states = execution.states_in(block);
         for (call, state) in code.blocks[block].instructions.iter().zip(states) {
-            let Some(function) = callee(call) else { continue };
+            let Some(function) = call.callee() else { continue };
             match examine(image, execution, function, state, maxmemory) {
                 Some(Ok(callee)) => {
-                    let goal = in_caller(execution, before_eviction, address(call), callee, maxmemory);
+                    let goal = in_caller(execution, before_eviction, call.address, callee, maxmemory);
                     return Some(goal.ok_or(Reason::Unrecognised(NOT_CERTAIN)));
                 }
                 Some(Err(why)) => found = Some(Err(why)),
@@ -71,9 +70,11 @@ fn examine(
     mut entry: State,
     maxmemory: FileAddress,
 ) -> Option<Result<Callee, Reason>> {
-    let top = caller.atoms.stack_offset(&entry.registers[RSP])?;
+    let convention = caller.code.architecture.convention();
+    let stack_pointer = &mut entry.registers[convention.stack_pointer()];
+    let top = caller.atoms.stack_offset(stack_pointer)?;
+    *stack_pointer = stack_pointer.offset(u64::from(convention.pushed_by_call).wrapping_neg());
     let mut code = FunctionCode::decode(image, function).ok()?;
-    entry.registers[RSP] = entry.registers[RSP].offset(8_u64.wrapping_neg());
     let mut atoms = caller.atoms.clone();
     entry.forget_all_slots(&mut atoms);
     entry.flags = Flags::Unknown;
@@ -124,8 +125,9 @@ fn all_returns(execution: &mut Execution<'_>) -> Option<Vec<State>> {
 /// Returns what each return with a result other than 0 leaves in the caller's slots. `None` if a result is not known.
 fn over_limit(execution: &mut Execution<'_>, returns: Vec<State>, top: i64) -> Option<Vec<BTreeMap<i64, Value>>> {
     let mut over_limit = Vec::new();
+    let result = execution.code.architecture.convention().result();
     for state in returns {
-        if execution.atoms.zero_extended(&state.registers[0], 32).as_constant()? != 0 {
+        if execution.atoms.zero_extended(&state.registers[result], 32).as_constant()? != 0 {
             over_limit.push(stored(execution, &state, top));
         }
     }
@@ -175,12 +177,13 @@ fn is_goal(execution: &Execution<'_>, value: &Value, mem_reported: &Value, maxme
 
 fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
     let code = execution.code;
+    let result = code.architecture.convention().result();
     code.blocks.ids().filter(|block| code.blocks[*block].leaves).all(|block| {
         // A block that cannot be reached has no states.
         execution
             .states_in(block)
             .last()
-            .is_none_or(|state| execution.atoms.zero_extended(&state.registers[0], 32) == Value::constant(0))
+            .is_none_or(|state| execution.atoms.zero_extended(&state.registers[result], 32) == Value::constant(0))
     })
 }
 
@@ -224,10 +227,11 @@ fn test_of_result(
     before_eviction.iter().copied().find_map(|index| {
         let block = &code.blocks[index];
         let last = block.instructions.last()?;
-        if !is_conditional_jump(last) {
+        if !last.is_branch() {
             return None;
         }
-        let condition = execution.states_in(index).last()?.flags.condition_of_jump(last)?;
+        let states = execution.states_in(index);
+        let condition = states.last()?.condition_of(last, &mut execution.atoms)?;
         if condition.right != Value::constant(0) || !is_result_of(execution, &condition.left, site) {
             return None;
         }

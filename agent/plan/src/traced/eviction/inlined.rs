@@ -15,9 +15,9 @@
 //! `overhead`. The copy that counts is the first that no loop precedes.
 
 use evictscope_abi::Variable;
-use evictscope_machine::code::instruction::is_conditional_jump;
 use evictscope_machine::code::{BlockId, EdgeKind};
 use evictscope_machine::flow::{Atoms, Condition, Execution, Relation, Value, blocks_that_access, resolve};
+use evictscope_machine::ir::Instruction;
 use evictscope_machine::sites::SiteCandidate;
 use evictscope_model::FileAddress;
 
@@ -97,7 +97,7 @@ pub fn comparisons_with(execution: &mut Execution<'_>, block: BlockId, maxmemory
     let code = execution.code;
     let last = code.blocks[block].instructions.last();
     let Some(known) = execution.state_at(block).map(|state| state.facts.clone()) else { return Vec::new() };
-    if !last.is_some_and(is_conditional_jump) {
+    if !last.is_some_and(Instruction::is_branch) {
         return Vec::new();
     }
     let mut found = Vec::new();
@@ -216,7 +216,7 @@ pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Sit
         }
         let states = execution.states_in(index);
         let points = block.instructions.iter().zip(states);
-        found.extend(points.map(|(instruction, state)| SiteCandidate { instruction: *instruction, state }));
+        found.extend(points.map(|(instruction, state)| SiteCandidate { instruction: instruction.clone(), state }));
         next = if let [(only, _)] = block.successors.as_slice() { Some(*only) } else { None };
     }
     found

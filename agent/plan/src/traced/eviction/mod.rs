@@ -7,7 +7,7 @@
 //! says the same.
 
 use evictscope_abi::VARIABLES;
-use evictscope_machine::code::{FunctionCode, references};
+use evictscope_machine::code::FunctionCode;
 use evictscope_machine::dwarf::Asked;
 use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Atoms, Execution, Operand, State, counted_in_loops, reached_by_pointers, returns};
@@ -180,7 +180,7 @@ pub fn pool(execution: &mut Execution<'_>) -> Option<FileAddress> {
 
 /// Executes the function if what callees are given on the stack reaches no farther than [`REACH`].
 fn near(code: &FunctionCode) -> Execution<'_> {
-    let mut atoms = Atoms::new(code.budget.clone());
+    let mut atoms = Atoms::new(code.architecture, code.budget.clone());
     atoms.limits.reach = Some(REACH);
     let entry = State::at_entry(&mut atoms);
     Execution::run_from(code, entry, atoms, None)
@@ -257,6 +257,6 @@ fn reads(image: &Image<'_>, function: FileAddress, address: FileAddress) -> bool
 fn mentions(image: &Image<'_>, function: FileAddress, is_meant: impl Fn(FileAddress) -> bool) -> bool {
     FunctionCode::decode(image, function).is_ok_and(|code| {
         let mut instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-        instructions.any(|instruction| references::mentioned(instruction).any(&is_meant))
+        instructions.any(|instruction| instruction.mentioned().into_iter().any(&is_meant))
     })
 }

@@ -10,7 +10,6 @@
 //! Every cycle that gets past the early returns computes it, and nothing else in a server looks like it.
 //! `current` is the share of the sampled keys that had expired, or 0 if none was sampled.
 
-use evictscope_machine::code::instruction::{ARGUMENTS, address, callee};
 use evictscope_machine::code::{BlockId, FunctionCode, InstructionId};
 use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Execution, quotient};
@@ -63,7 +62,8 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<FoundCycle, Stri
     if mentioned.len() > MAX_FUNCTIONS {
         return Err(format!("{} functions mention the text \"{TEXT}\"", mentioned.len()));
     }
-    let candidate = |address| CycleFunction { address, type_registers: vec![ARGUMENTS[0]] };
+    let first = image.architecture.convention().argument(0);
+    let candidate = |address| CycleFunction { address, type_registers: first.into_iter().collect() };
     let candidates = match named {
         None if !texts.has(TEXT) => {
             return Err(format!("no function called {NAME}, nor the text \"{TEXT}\": not a Redis server"));
@@ -117,8 +117,9 @@ fn cycle(image: &Image<'_>, candidate: CycleFunction) -> Result<Option<FoundCycl
         && let Some(function) = job_functions.pop()
     {
         // `activeExpireCycleJob(jobType, cycleType, …)`, unless the compiler changed its arguments.
-        let [job, of_type, ..] = ARGUMENTS;
-        let job_register = Some(job).filter(|_| function.type_registers.contains(&of_type));
+        let [job, of_type] = [0, 1].map(|index| code.architecture.convention().argument(index));
+        let has_type = |of_type| function.type_registers.contains(&of_type);
+        let job_register = job.filter(|_| of_type.is_some_and(has_type));
         return Ok(Some(FoundCycle { function, is_job: true, job_register, jobs: Vec::new(), job_functions: None }));
     }
     Ok((averages || !jobs.is_empty()).then_some(FoundCycle {
@@ -152,7 +153,7 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<JobCall>, String> 
     let mut jobs = Vec::new();
     for (id, block) in code.blocks.entries() {
         for (index, call) in block.instructions.iter().enumerate() {
-            let Some(function) = callee(call) else { continue };
+            let Some(function) = call.callee() else { continue };
             let before = known.iter().find(|(called, _)| *called == function);
             let is_job = match before {
                 Some((_, is_job)) => *is_job,
@@ -169,7 +170,7 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<JobCall>, String> 
                 }
             };
             if is_job {
-                jobs.push(JobCall { function, call: id.instruction(index), address: address(call) });
+                jobs.push(JobCall { function, call: id.instruction(index), address: call.address });
             }
         }
     }
@@ -178,8 +179,8 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<JobCall>, String> 
 
 fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<CycleFunction> {
     let Ok(code) = FunctionCode::decode(image, function) else { return Vec::new() };
-    let [first, ..] = ARGUMENTS;
-    let mut by_type = ByType::run(&code, &[first]);
+    let first = image.architecture.convention().argument(0);
+    let mut by_type = ByType::run(&code, first.as_slice());
     let mut found: Vec<CycleFunction> = Vec::new();
     for (id, block) in code.blocks.entries() {
         if let Some(address) = block.tail_callee()

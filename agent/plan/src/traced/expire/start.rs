@@ -7,9 +7,10 @@
 
 use std::collections::BTreeSet;
 
-use evictscope_machine::code::instruction::{address, hit_cost, is_long_nop};
-use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, Instruction, InstructionId};
+use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, InstructionId};
 use evictscope_machine::flow::{Atoms, Execution, Operand, SlotBase, State, Value};
+use evictscope_machine::ir::{Hit, Instruction};
+use evictscope_machine::isa::Register;
 use evictscope_machine::sites::Calls;
 use evictscope_model::FileAddress;
 
@@ -48,7 +49,7 @@ impl CycleWork {
         Calls {
             block: start.block,
             by: &self.entered_by,
-            inner: Some(address(&start.instruction)),
+            inner: Some(start.instruction.address),
             ends_at_inner: false,
             work: jobs,
         }
@@ -85,18 +86,18 @@ impl CycleWork {
             let places = by_type.places(block);
             let jobs_here = by_job.as_mut().map(|by_job| by_job.places(block)).unwrap_or_default();
             for (index, instruction) in code.blocks[block].instructions.iter().enumerate() {
-                if is_long_nop(instruction) {
+                if instruction.hit == Hit::Forbidden {
                     continue;
                 }
                 let cycle_type = places.get(index).cloned().flatten();
                 let job = jobs_here.get(index).cloned().flatten();
-                let cost = hit_cost(instruction);
+                let cost = instruction.hit.cost();
                 let weight = (cycle_type.is_none(), job.is_none(), cost);
                 if found.as_ref().is_none_or(|(least, _)| weight < *least) {
                     let plan = CycleStartPlan { cycle_type, job };
-                    found = Some((weight, StartSite { block, instruction: *instruction, plan }));
+                    found = Some((weight, StartSite { block, instruction: instruction.clone(), plan }));
                 }
-                if jobs.contains(&address(instruction)) {
+                if jobs.contains(&instruction.address) {
                     break;
                 }
             }
@@ -118,7 +119,7 @@ impl<'a> ByType<'a> {
     /// Executes `code`, which is called with the type in these registers.
     pub fn run(code: &'a FunctionCode, registers: &[usize]) -> Self {
         let run = |number| {
-            let mut atoms = Atoms::new(code.budget.clone());
+            let mut atoms = Atoms::new(code.architecture, code.budget.clone());
             let mut entry = State::at_entry(&mut atoms);
             for register in registers {
                 entry.registers[*register] = Value::constant(number);
@@ -135,7 +136,8 @@ impl<'a> ByType<'a> {
 
     fn place(&mut self, slow: &State, fast: &State) -> Option<Operand> {
         if let Some(number) = holding(slow, fast).next() {
-            return Some(Operand::Register { number: u8::try_from(number).ok()?, width: WIDTH, plus: 0 });
+            let register = Register { architecture: self.slow.code.architecture, number: u8::try_from(number).ok()? };
+            return Some(Operand::Register { register, width: WIDTH, plus: 0 });
         }
         let frame = SlotBase::of(slow, &mut self.slow.atoms)?;
         let other = SlotBase::of(fast, &mut self.fast.atoms)?;

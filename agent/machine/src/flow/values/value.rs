@@ -15,7 +15,7 @@ pub struct AtomId(pub(super) u32);
 /// `constant + Σ coefficient · atom`, modulo 2^64; the summands are sorted by atom.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Value {
-    pub(super) constant: u64,
+    pub(in crate::flow) constant: u64,
     /// States copy many values and change few, so they share them. `None` if there are none.
     summands: Option<Rc<[(AtomId, u64)]>>,
 }

@@ -5,15 +5,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use evictscope_model::FileAddress;
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use petgraph::visit::DfsPostOrder;
 
-use super::atoms::{Atom, Atoms};
-use super::condition::Flags;
-use super::state::State;
-use super::value::Value;
 use crate::code::graph::{Block, BlockId, FunctionCode, PerBlock};
-use crate::code::instruction::{CALLER_SAVED, RBP, RSP, RegisterSet, general_register, is_call, writes};
+use crate::flow::state::State;
+use crate::flow::values::atoms::{Atom, Atoms};
+use crate::flow::values::condition::Flags;
+use crate::flow::values::value::Value;
+use crate::ir::{Address, Effect, Expression, Instruction, RegisterSet, bit};
+use crate::isa::Convention;
 
 /// The order of a function's blocks.
 pub struct Order {
@@ -69,8 +69,9 @@ impl Order {
 
     /// Finds the loops by their heads. A loop is all blocks from which control comes back to its head without passing
     /// it.
-    pub fn loops(&self, code: &FunctionCode, info: &mut InstructionInfoFactory) -> HashMap<BlockId, Loop> {
+    pub fn loops(&self, code: &FunctionCode) -> HashMap<BlockId, Loop> {
         let components = code.loops();
+        let convention = code.architecture.convention();
         let mut loops = HashMap::new();
         for head in self.blocks.iter().copied() {
             let mut ends = code.blocks[head].predecessors.clone();
@@ -91,7 +92,7 @@ impl Order {
                 let instructions = &code.blocks[block].instructions;
                 code.budget.spend(instructions.len() as u64);
                 for instruction in instructions {
-                    effects.add(instruction, info);
+                    effects.add(instruction, convention);
                 }
             }
             loops.insert(head, Loop { effects: Rc::new(effects), component });
@@ -103,10 +104,9 @@ impl Order {
 /// What the instructions of a loop change.
 #[derive(Clone, Debug, Default)]
 pub struct LoopEffects {
-    /// By x86-64 number.
-    registers: [bool; 16],
-    /// Vector registers: bit i is number i.
-    vectors: u32,
+    registers: RegisterSet,
+    /// Vector registers.
+    vectors: RegisterSet,
     /// Whether they call, or store to anything but a named stack slot.
     memory: bool,
     /// Whether they store to an element of an array, which may be on the stack.
@@ -121,8 +121,8 @@ pub struct LoopEffects {
 /// A stack slot as an instruction names it.
 #[derive(Clone, Copy, Debug)]
 struct LoopSlot {
-    /// x86-64 number of the register that it is relative to.
-    base: usize,
+    /// The stack pointer or the frame pointer.
+    base: u8,
     /// Bytes from there.
     displacement: i64,
     /// Bytes.
@@ -130,43 +130,51 @@ struct LoopSlot {
 }
 
 impl LoopEffects {
-    /// Returns whether they write a register, by its x86-64 number.
+    /// Returns whether they write a register.
     pub fn changes(&self, register: usize) -> bool {
-        self.registers.get(register).is_some_and(|changed| *changed)
+        self.registers >> register & 1 == 1
     }
 
     /// Adds what one instruction changes.
-    pub fn add(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) {
-        if is_call(instruction) {
+    fn add(&mut self, instruction: &Instruction, convention: &Convention) {
+        if instruction.is_call() {
             self.memory = true;
-            self.vectors = u32::MAX;
-            for number in CALLER_SAVED {
-                self.registers[number] = true;
-            }
-            return;
+            self.vectors = RegisterSet::MAX;
+            self.registers |= convention.caller_saved;
         }
-        self.addresses_taken.extend(address_taken(instruction));
-        let info = info.info(instruction);
-        let stores = (info.used_memory().iter()).any(|memory| writes(memory.access()));
-        if stores && instruction.is_stack_instruction() {
-            self.stack = true;
-        } else if stores {
-            match stack_operand(instruction, 0) {
-                Some(slot) => self.slots.push(slot),
-                None => self.memory = true,
-            }
-            if instruction.memory_index() != Register::None {
-                self.elements = true;
-                self.stack |= instruction.memory_base() == Register::RSP;
+        for effect in instruction.effects() {
+            self.registers |= effect.writes();
+            self.addresses_taken.extend(address_taken(effect, convention));
+            match effect {
+                Effect::Push(_) => {
+                    self.stack = true;
+                    self.registers |= bit(convention.stack_pointer);
+                }
+                Effect::SetLane { vector, .. } => self.vectors |= bit(*vector),
+                Effect::Clobber(clobber) => self.vectors |= clobber.vectors,
+                Effect::Store { address, width, .. } => self.add_store(address, Some((*width).into()), convention),
+                Effect::ClobberMemory { address, bytes } => {
+                    self.add_store(address, bytes.map(i64::from), convention);
+                }
+                Effect::Let { .. }
+                | Effect::Set { .. }
+                | Effect::Compare { .. }
+                | Effect::ZeroAndSign { .. }
+                | Effect::Read { .. } => {}
             }
         }
-        for used in info.used_registers().iter().filter(|used| writes(used.access())) {
-            let register = used.register();
-            if let Some(number) = general_register(register) {
-                self.registers[number] = true;
-            } else if register.is_vector_register() {
-                self.vectors |= 1 << register.full_register().number();
-            }
+    }
+
+    fn add_store(&mut self, address: &Address, width: Option<i64>, convention: &Convention) {
+        let is_direct = address.index.is_none() && !address.is_elsewhere;
+        let slot = width.and_then(|width| slot(address, width, convention));
+        match slot.filter(|_| is_direct) {
+            Some(slot) => self.slots.push(slot),
+            None => self.memory = true,
+        }
+        if address.index.is_some() {
+            self.elements = true;
+            self.stack |= address.base == Some(convention.stack_pointer);
         }
     }
 }
@@ -185,16 +193,15 @@ impl State {
             self.generation = address;
         }
         self.forget_slots_of(effects, atoms);
-        for number in (0..self.registers.len()).filter(|number| *number != RSP) {
-            if effects.registers[number] {
-                let changed = changed(number, address, atoms);
-                let before = std::mem::replace(&mut self.registers[number], changed);
-                if replaced & (1 << number) == 0 {
-                    self.escape_value(&before, atoms);
-                }
+        let pointer = atoms.convention().stack_pointer();
+        for number in (0..self.registers.len()).filter(|number| *number != pointer && effects.changes(*number)) {
+            let changed = changed(number, address, atoms);
+            let before = std::mem::replace(&mut self.registers[number], changed);
+            if replaced >> number & 1 == 0 {
+                self.escape_value(&before, atoms);
             }
         }
-        self.lanes.retain(|(number, _), _| effects.vectors >> number & 1 == 0);
+        self.lanes.retain(|(vector, _), _| effects.vectors & bit(*vector) == 0);
         self.flags = Flags::Unknown;
     }
 
@@ -203,11 +210,12 @@ impl State {
     fn forget_slots_of(&mut self, effects: &LoopEffects, atoms: &mut Atoms) {
         // A frame pointer that the loop changes may point anywhere.
         let offset = |state: &Self, atoms: &mut Atoms, slot: &LoopSlot| {
-            let is_changed = effects.registers[slot.base];
-            let base = state.registers.get(slot.base).filter(|_| !is_changed)?;
+            let base = usize::from(slot.base);
+            let base = state.registers.get(base).filter(|_| !effects.changes(base))?;
             atoms.stack_offset(base)?.checked_add(slot.displacement)
         };
-        if effects.stack || effects.registers[RSP] {
+        let pointer = atoms.convention().stack_pointer();
+        if effects.stack || effects.changes(pointer) {
             self.forget_slots(i64::MIN, atoms);
         }
         let mut elsewhere = effects.memory;
@@ -225,7 +233,7 @@ impl State {
         if !elsewhere {
             return;
         }
-        let registers = self.registers.iter().enumerate().filter(|(number, _)| *number != RSP);
+        let registers = self.registers.iter().enumerate().filter(|(number, _)| *number != pointer);
         let slots = self.stack.values().map(|(value, _)| value);
         let known = registers.map(|(_, value)| value).chain(slots).filter_map(|value| atoms.reach_on_stack(value));
         let mut reached: BTreeSet<i64> = known.collect();
@@ -247,47 +255,39 @@ pub fn changed(register: usize, head: FileAddress, atoms: &mut Atoms) -> Value {
 }
 
 /// Returns the registers that a block writes before it reads them, so that what they held has no effect.
-pub fn replaced(block: &Block, info: &mut InstructionInfoFactory) -> RegisterSet {
+pub fn replaced(block: &Block) -> RegisterSet {
     let (mut read, mut written): (RegisterSet, RegisterSet) = (0, 0);
-    for instruction in block.instructions.iter().take_while(|instruction| !is_call(instruction)) {
-        let used = info.info(instruction).used_registers();
-        let numbers = used.iter().filter_map(|used| {
-            let is_whole = used.access() == OpAccess::Write && used.register().size() >= 4;
-            Some((general_register(used.register())?, is_whole))
-        });
-        let mut whole: RegisterSet = 0;
-        for (number, is_whole) in numbers {
-            if is_whole { whole |= 1 << number } else { read |= (1 << number) & !written }
-        }
-        written |= whole;
+    let before_calls = block.instructions.iter().take_while(|instruction| !instruction.is_call());
+    for effect in before_calls.flat_map(Instruction::effects) {
+        let is_part = matches!(effect, Effect::Set { width: 1 | 2, .. });
+        read |= (effect.reads() | if is_part { effect.writes() } else { 0 }) & !written;
+        written |= effect.writes();
     }
     written & !read
 }
 
-/// Returns the stack slot whose address an instruction puts into a register.
-fn address_taken(instruction: &Instruction) -> Option<LoopSlot> {
-    match instruction.mnemonic() {
-        Mnemonic::Lea => {
-            let is_element = instruction.memory_index() != Register::None;
-            let displacement = instruction.memory_displacement64().cast_signed();
-            slot(instruction.memory_base(), if is_element { i64::MIN } else { displacement }, 0)
+/// Returns the stack slot whose address an effect puts into a register, other than the stack pointer, or stores.
+fn address_taken(effect: &Effect, convention: &Convention) -> Option<LoopSlot> {
+    let value = match effect {
+        Effect::Set { register, value, .. } if *register != convention.stack_pointer => value,
+        Effect::Store { value, .. } => value,
+        _ => return None,
+    };
+    match value {
+        Expression::Address(address) => {
+            let taken = slot(address, 0, convention)?;
+            let is_element = address.index.is_some();
+            Some(LoopSlot { displacement: if is_element { i64::MIN } else { taken.displacement }, ..taken })
         }
-        Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => slot(instruction.op1_register(), 0, 0),
+        Expression::Register { number, .. } => {
+            slot(&Address { base: Some(*number), ..Address::default() }, 0, convention)
+        }
         _ => None,
     }
 }
 
-/// Returns the stack slot that an operand names directly, relative to a register.
-fn stack_operand(instruction: &Instruction, operand: u32) -> Option<LoopSlot> {
-    let is_direct = instruction.op_kind(operand) == OpKind::Memory
-        && instruction.memory_index() == Register::None
-        && instruction.segment_prefix() == Register::None;
-    let displacement = instruction.memory_displacement64().cast_signed();
-    let width = i64::try_from(instruction.memory_size().size()).unwrap_or(i64::MAX);
-    slot(instruction.memory_base(), displacement, width).filter(|_| is_direct)
-}
-
-fn slot(base: Register, displacement: i64, width: i64) -> Option<LoopSlot> {
-    let base = general_register(base).filter(|base| matches!(*base, RSP | RBP))?;
-    Some(LoopSlot { base, displacement, width })
+/// Returns the stack slot that an address names, relative to the stack pointer or the frame pointer.
+fn slot(address: &Address, width: i64, convention: &Convention) -> Option<LoopSlot> {
+    let base = address.base.filter(|base| convention.is_frame(*base))?;
+    Some(LoopSlot { base, displacement: address.displacement.cast_signed(), width })
 }

@@ -8,12 +8,13 @@ use evictscope_model::FileAddress;
 use super::condition::Condition;
 use super::value::{AtomId, Value, low_bits, sign_extended};
 use crate::budget::Budget;
-use crate::code::instruction::RSP;
+use crate::ir::Operation;
+use crate::isa::{Architecture, Convention};
 
 /// What a value can consist of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Atom {
-    /// A register at the function's entry, by its x86-64 number.
+    /// A register at the function's entry, by its number.
     Entry(u8),
     /// The result of whatever happens at an address.
     Opaque {
@@ -86,30 +87,6 @@ pub enum Atom {
     },
 }
 
-/// An operation on 8 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// Makes a number of type `double` from a signed integer.
-    Double,
-    /// Multiplies numbers of type `double`.
-    Product,
-    /// Multiplies two of them, and adds a third.
-    ProductAndSum,
-    /// Divides numbers of type `double`.
-    Quotient,
-    /// Divides signed numbers, and rounds towards 0.
-    Whole,
-    /// Multiplies signed numbers, and takes the upper half of the product.
-    UpperHalf,
-    /// Shifts a number to the right.
-    Shifted {
-        /// By how many bits.
-        by: u32,
-        /// Whether the sign is shifted in, and not 0.
-        is_signed: bool,
-    },
-}
-
 /// Whether one of several conditions holds, or all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Truth {
@@ -139,7 +116,6 @@ impl Atom {
 }
 
 /// All atoms of one analysis, each once.
-#[derive(Default)]
 pub struct Atoms {
     atoms: Vec<Rc<Atom>>,
     /// For each atom that can be an address on the stack, the lowest offset that it can have from the stack pointer at
@@ -150,6 +126,8 @@ pub struct Atoms {
     pub limits: Limits,
     /// What the analysis of the file may take.
     pub budget: Budget,
+    /// Of the code that is analysed.
+    pub(in crate::flow) architecture: Architecture,
 }
 
 /// What an analysis follows.
@@ -176,7 +154,7 @@ impl Clone for Atoms {
         let bytes = self.atoms.iter().map(|atom| 2 * atom.bytes()).sum();
         self.budget.spend(self.atoms.len() as u64);
         if !self.budget.keep(bytes) {
-            return Self::new(self.budget.clone());
+            return Self::new(self.architecture, self.budget.clone());
         }
         Self {
             atoms: self.atoms.clone(),
@@ -184,14 +162,21 @@ impl Clone for Atoms {
             ids: self.ids.clone(),
             limits: self.limits,
             budget: self.budget.clone(),
+            architecture: self.architecture,
         }
     }
 }
 
 impl Atoms {
     /// Makes an empty set.
-    pub fn new(budget: Budget) -> Self {
-        Self { budget, ..Self::default() }
+    pub fn new(architecture: Architecture, budget: Budget) -> Self {
+        let (atoms, on_stack, ids) = (Vec::new(), Vec::new(), HashMap::new());
+        Self { atoms, on_stack, ids, limits: Limits::default(), budget, architecture }
+    }
+
+    /// Returns what functions agree on.
+    pub fn convention(&self) -> &'static Convention {
+        self.architecture.convention()
     }
 
     /// Returns the value that is one atom.
@@ -225,7 +210,7 @@ impl Atoms {
 
     fn lowest_of_atom(&self, atom: &Atom) -> Option<i64> {
         match atom {
-            Atom::Entry(number) => (usize::from(*number) == RSP).then_some(0),
+            Atom::Entry(number) => (*number == self.convention().stack_pointer).then_some(0),
             Atom::Merged { options, .. } => self.lowest_of_all(options),
             Atom::Select { then, otherwise, .. } => self.lowest_of_all([then, otherwise]),
             Atom::LowByte { rest, .. } => self.may_be_on_stack(rest).then_some(i64::MIN),
@@ -257,7 +242,7 @@ impl Atoms {
         if !self.may_be_on_stack(value) {
             return None;
         }
-        let entry = self.value(Atom::Entry(RSP as u8));
+        let entry = self.value(Atom::Entry(self.convention().stack_pointer));
         value.minus(&entry).as_constant().map(u64::cast_signed)
     }
 
@@ -400,8 +385,11 @@ impl Atoms {
 
 /// What compilers multiply by to divide by 1000: 2^71 / 1000, rounded up.
 const RECIPROCAL: u64 = 0x20c4_9ba5_e353_f7cf;
-/// The upper half of the product, rounded down: 71 - 64 bits.
-const ROUNDED_DOWN: Operation = Operation::Shifted { by: 7, is_signed: true };
+/// By how many bits the upper half of the product is shifted, to round it down: 71 - 64.
+const ROUNDED_DOWN: u64 = 7;
+/// By how many bits a number is shifted to leave only its sign.
+const SIGN: u64 = 63;
+const SIGNED_SHIFT: Operation = Operation::ShiftRightSigned(64);
 
 impl Atoms {
     /// Returns the global of whose signed 8-byte number `value` is a thousandth, rounded towards 0.
@@ -413,13 +401,13 @@ impl Atoms {
         let [first, second] = *value.summands() else { return None };
         let parts = [(first, second), (second, first)];
         let (product, number, sign) = parts.into_iter().find_map(|((rounded, coefficient), sign)| {
-            let [product] = self.computed(&Value::atom(rounded), ROUNDED_DOWN)?;
+            let product = self.shifted(&Value::atom(rounded), SIGNED_SHIFT, ROUNDED_DOWN)?;
             let number = self.multiplied(product).filter(|_| coefficient == 1 && value.constant == 0)?;
             Some(([&Value::atom(rounded), product].map(Value::clone), number, sign))
         })?;
         let is_signed = sign.1 == u64::MAX;
-        let sign_bit = Operation::Shifted { by: 63, is_signed };
-        let [of] = self.computed(&Value::atom(sign.0), sign_bit)?;
+        let shift = if is_signed { SIGNED_SHIFT } else { Operation::ShiftRight(64) };
+        let of = self.shifted(&Value::atom(sign.0), shift, SIGN)?;
         // They all have the sign of the number.
         let is_its = of == number || product.contains(of);
         self.as_global(number).filter(|_| is_its && (is_signed || sign.1 == 1))
@@ -433,9 +421,15 @@ impl Atoms {
         }
     }
 
+    /// Returns the number that is shifted by some bits to make a value.
+    fn shifted(&self, value: &Value, shift: Operation, by: u64) -> Option<&Value> {
+        let [of, bits] = self.computed(value, shift)?;
+        (bits.as_constant() == Some(by)).then_some(of)
+    }
+
     /// Returns the globals of type `double` whose product `value` is.
     pub fn as_product(&self, value: &Value) -> Option<[FileAddress; 2]> {
-        let [left, right] = self.computed(value, Operation::Product)?;
+        let [left, right] = self.computed(value, Operation::DoubleProduct)?;
         Some([self.as_global(left)?, self.as_global(right)?])
     }
 

@@ -153,29 +153,33 @@ fn can_reach_sink(network: &DiGraph<(), u64>, flows: &[u64], sink: NodeIndex) ->
 mod tests {
     use std::collections::BTreeMap;
 
-    use iced_x86::{Code, Instruction};
+    use evictscope_model::FileAddress;
     use proptest::prelude::*;
 
     use super::{CutPoint, Nodes, following, is_return, minimum_cut};
     use crate::budget::Budget;
     use crate::code::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
+    use crate::isa::Architecture;
 
     /// Number of instructions, and the blocks that can come next: with none, the function returns.
     type Made = (usize, Vec<prop::sample::Index>);
 
     fn function(made: &[Made]) -> FunctionCode {
+        let nop = Architecture::X86_64.decode(&[0x90], FileAddress::default());
+        let nop = nop.unwrap_or_else(|| panic!("no instruction"));
         let ids: Vec<BlockId> = PerBlock::new(vec![(); made.len()]).ids().collect();
         let block = |(instructions, next): &Made| {
             let kinds = [EdgeKind::Taken, EdgeKind::FallThrough];
             let successors = next.iter().map(|next| *next.get(&ids));
             Block {
-                instructions: vec![Instruction::with(Code::Nopd); *instructions],
+                instructions: vec![nop.clone(); *instructions],
                 successors: successors.zip(kinds).collect(),
                 predecessors: Vec::new(),
                 leaves: next.is_empty(),
             }
         };
         FunctionCode {
+            architecture: Architecture::X86_64,
             blocks: PerBlock::new(made.iter().map(block).collect()),
             callees: Default::default(),
             hooks: Default::default(),

@@ -5,12 +5,14 @@ use std::fmt;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Serialize, Serializer};
 
-use super::atoms::{Atom, Atoms, Truth};
-use super::condition::{Condition, Relation, implies, is_impossible};
-use super::execution::Execution;
-use super::state::{Operand, SlotBase, State};
-use super::value::{AtomId, Value};
+use super::operand::{Operand, SlotBase};
 use crate::budget::Budget;
+use crate::flow::joins::execution::Execution;
+use crate::flow::state::State;
+use crate::flow::values::atoms::{Atom, Atoms, Truth};
+use crate::flow::values::condition::{Condition, Relation, implies, is_impossible};
+use crate::flow::values::value::{AtomId, Value};
+use crate::isa::Register;
 
 /// The most places to combine with each other.
 const MAX_PLACES: usize = 32;
@@ -82,7 +84,8 @@ impl Reach {
         };
         for (number, value) in state.registers.iter().enumerate() {
             let number = u8::try_from(number).unwrap_or(u8::MAX);
-            add(execution, Operand::Register { number, width: 8, plus: 0 }, value);
+            let register = Register { architecture: execution.code.architecture, number };
+            add(execution, Operand::Register { register, width: 8, plus: 0 }, value);
         }
         if let Some(frame) = SlotBase::of(state, &mut execution.atoms) {
             let slots = state.stack.iter().filter(|(_, (_, width))| *width == 8);
@@ -259,11 +262,14 @@ impl Atoms {
 #[cfg(test)]
 mod tests {
     use super::{Atom, Atoms, Condition, Value};
-    use crate::flow::condition::Relation;
+    use crate::budget::Budget;
+    use crate::flow::values::condition::Relation;
+    use crate::isa::Architecture;
+    use crate::isa::Register;
 
     #[test]
     fn a_substitution_reaches_into_atoms_and_folds() {
-        let mut atoms = Atoms::default();
+        let mut atoms = Atoms::new(Architecture::X86_64, Budget::default());
         let x = atoms.value(Atom::Entry(3));
         let below = atoms.zero_extended(&x.offset(u64::MAX), 32);
         let truth = atoms.truth(Condition {

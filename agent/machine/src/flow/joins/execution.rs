@@ -8,17 +8,17 @@
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use iced_x86::{Instruction, InstructionInfoFactory};
-
-use super::atoms::Atoms;
-use super::condition::{self, Condition, Flags, Relation};
+use super::loops;
 use super::loops::{Loop, Order};
-use super::operands::{KnownEffects, Step};
-use super::state::State;
-use super::value::Value;
-use super::{loops, private};
+use crate::code::callees::Callee;
 use crate::code::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
-use crate::code::instruction::{self, Callee, RSP, RegisterSet};
+use crate::flow::state::State;
+use crate::flow::state::private;
+use crate::flow::transfer::{KnownEffects, Step};
+use crate::flow::values::atoms::Atoms;
+use crate::flow::values::condition::{self, Condition, Flags, Relation};
+use crate::flow::values::value::Value;
+use crate::ir::{Instruction, RegisterSet, bit};
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
@@ -46,13 +46,12 @@ pub struct Execution<'a> {
     /// What is known about calls and loads.
     pub known: KnownEffects,
     without: Option<(BlockId, EdgeKind)>,
-    info: InstructionInfoFactory,
 }
 
 impl<'a> Execution<'a> {
     /// Executes `code` from its entry.
     pub fn run(code: &'a FunctionCode) -> Self {
-        let mut atoms = Atoms::new(code.budget.clone());
+        let mut atoms = Atoms::new(code.architecture, code.budget.clone());
         let entry = State::at_entry(&mut atoms);
         Self::run_from(code, entry, atoms, None)
     }
@@ -60,9 +59,9 @@ impl<'a> Execution<'a> {
     /// Executes `code` from its entry, where `entry` holds. The edge `without` is never taken.
     pub fn run_from(code: &'a FunctionCode, entry: State, atoms: Atoms, without: Option<(BlockId, EdgeKind)>) -> Self {
         let mut execution = Self::new(code, atoms, without);
-        let begin = execution.atoms.stack_offset(&entry.registers[RSP]);
+        let begin = execution.atoms.stack_offset(&entry.registers[execution.atoms.convention().stack_pointer()]);
         execution.atoms.limits.private_below = if begin == Some(0) { private::below(code) } else { i64::MIN };
-        execution.loops = execution.order.loops(code, &mut execution.info);
+        execution.loops = execution.order.loops(code);
         execution.execute(&entry);
         execution
     }
@@ -80,7 +79,6 @@ impl<'a> Execution<'a> {
             restored: HashMap::new(),
             known: KnownEffects::default(),
             without,
-            info: InstructionInfoFactory::new(),
         }
     }
 
@@ -129,12 +127,12 @@ impl<'a> Execution<'a> {
             let address = self.code.blocks[index].address();
             let before = self.restored.get(&index).copied().unwrap_or_default();
             let mut known = before;
-            for number in (0..16).filter(|number| effects.changes(*number)) {
+            for number in (0..self.atoms.convention().registers).filter(|number| effects.changes(*number)) {
                 let itself = loops::changed(number, address, &mut self.atoms);
                 let mut values = ways.iter().map(|(_, way)| &way.registers[number]).filter(|value| **value != itself);
                 let first = values.next();
                 if first.is_some() && values.all(|other| Some(other) == first) {
-                    known |= 1 << number;
+                    known |= bit(number as u8);
                 }
             }
             is_new |= known != before;
@@ -160,7 +158,7 @@ impl<'a> Execution<'a> {
         self.code.budget.scan(end.bytes());
         let mut state = end.clone();
         let last = block.instructions.last()?;
-        if let Some(condition) = end.flags.condition_of_jump(last) {
+        if let Some(condition) = end.condition_of(last, &mut self.atoms) {
             let condition = if kind == EdgeKind::FallThrough { condition.negated() } else { condition };
             if self.decide(&end.facts, &condition) == Some(false) {
                 return None;
@@ -204,7 +202,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Does the same if `state` holds at the beginning of the block, and returns what holds at its end.
-    pub(super) fn watch_from(
+    pub(in crate::flow) fn watch_from(
         &mut self,
         block: BlockId,
         mut state: State,
@@ -262,14 +260,13 @@ impl<'a> Execution<'a> {
 
     /// Executes one instruction.
     pub fn step(&mut self, state: &mut State, instruction: &Instruction) {
-        let is_hook = self.code.hooks.contains(&instruction::address(instruction));
+        let is_hook = self.code.hooks.contains(&instruction.address);
         if !self.code.budget.spend(STEPS_OF_ONE) || is_hook {
             return;
         }
-        let callee = instruction::callee(instruction);
-        let callee = callee.and_then(|callee| self.code.callees.get(&callee));
-        let step = Step { instruction, state, atoms: &mut self.atoms, known: &self.known };
-        step.execute(*callee.unwrap_or(&Callee::UNKNOWN), &mut self.info);
+        let callee = instruction.callee().and_then(|callee| self.code.callees.get(&callee));
+        let step = Step::new(instruction, state, &mut self.atoms, &self.known);
+        step.execute(*callee.unwrap_or(&Callee::UNKNOWN));
     }
 }
 
@@ -301,7 +298,7 @@ impl Execution<'_> {
         let block = &self.code.blocks[index];
         let incoming = self.incoming(index, entry, false);
         let is_head = self.order.is_loop_head(block, index);
-        let is_branch = (block.instructions.last()).is_some_and(Instruction::is_jcc_short_or_near);
+        let is_branch = (block.instructions.last()).is_some_and(Instruction::is_branch);
         let is_shared = incoming.len() > 1 && is_branch && block.instructions.len() <= MAX_SHARED;
         if is_shared && !is_head {
             let states = incoming.iter().map(|(_, state)| state.clone()).collect();
@@ -316,12 +313,12 @@ impl Execution<'_> {
             return Some(state);
         }
         if let Some(effects) = self.loops.get(&index).map(|known| known.effects.clone()) {
-            let replaced = loops::replaced(block, &mut self.info);
+            let replaced = loops::replaced(block);
             let before = state.registers.clone();
             state.enter_loop(&effects, replaced, block.address(), &mut self.atoms);
             let restored = self.restored.get(&index).copied().unwrap_or_default();
             for (number, value) in before.into_iter().enumerate() {
-                if restored >> number & 1 == 1 {
+                if restored & bit(number as u8) != 0 {
                     state.registers[number] = value;
                 }
             }

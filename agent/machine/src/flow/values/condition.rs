@@ -1,8 +1,7 @@
 //! Conditions: relations between two values, and what follows from those that are known to hold.
 
-use iced_x86::{ConditionCode, Instruction};
-
 use super::value::{Value, low_bits, sign_extended};
+use crate::ir;
 
 /// A relation between two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,35 +131,29 @@ pub enum Flags {
 }
 
 impl Flags {
-    /// Returns the condition under which an instruction jumps, if it is a conditional jump and the flags are known.
-    pub fn condition_of_jump(&self, instruction: &Instruction) -> Option<Condition> {
-        let is_jump = instruction.is_jcc_short_or_near();
-        self.condition(instruction.condition_code()).filter(|_| is_jump)
-    }
-
-    /// Returns the condition that `code` stands for.
-    pub fn condition(&self, code: ConditionCode) -> Option<Condition> {
+    /// Returns the condition that holds if the two sides of the last comparison compare in a way.
+    pub fn condition(&self, compared: ir::Relation) -> Option<Condition> {
         let (left, right, bits, exact) = match self {
             Self::Unknown => return None,
             Self::Comparison { left, right, bits } => (left.clone(), right.clone(), *bits, true),
             Self::ZeroAndSign { of, bits } => (of.clone(), Value::constant(0), *bits, false),
         };
         let zero = Value::constant(0);
-        let (relation, left, right) = match code {
-            ConditionCode::e => (Relation::Equal, left, right),
-            ConditionCode::ne => (Relation::NotEqual, left, right),
-            ConditionCode::s => (Relation::Less, left.minus(&right), zero),
-            ConditionCode::ns => (Relation::LessOrEqual, zero, left.minus(&right)),
+        let (relation, left, right) = match compared {
+            ir::Relation::Equal => (Relation::Equal, left, right),
+            ir::Relation::NotEqual => (Relation::NotEqual, left, right),
+            ir::Relation::Negative => (Relation::Less, left.minus(&right), zero),
+            ir::Relation::NotNegative => (Relation::LessOrEqual, zero, left.minus(&right)),
             _ if !exact => return None,
-            ConditionCode::b => (Relation::Below, left, right),
-            ConditionCode::ae => (Relation::BelowOrEqual, right, left),
-            ConditionCode::a => (Relation::Below, right, left),
-            ConditionCode::be => (Relation::BelowOrEqual, left, right),
-            ConditionCode::l => (Relation::Less, left, right),
-            ConditionCode::ge => (Relation::LessOrEqual, right, left),
-            ConditionCode::g => (Relation::Less, right, left),
-            ConditionCode::le => (Relation::LessOrEqual, left, right),
-            _ => return None,
+            ir::Relation::Below => (Relation::Below, left, right),
+            ir::Relation::AboveOrEqual => (Relation::BelowOrEqual, right, left),
+            ir::Relation::Above => (Relation::Below, right, left),
+            ir::Relation::BelowOrEqual => (Relation::BelowOrEqual, left, right),
+            ir::Relation::Less => (Relation::Less, left, right),
+            ir::Relation::GreaterOrEqual => (Relation::LessOrEqual, right, left),
+            ir::Relation::Greater => (Relation::Less, right, left),
+            ir::Relation::LessOrEqual => (Relation::LessOrEqual, left, right),
+            ir::Relation::Other(_) => return None,
         };
         Some(Condition { relation, left, right, bits })
     }

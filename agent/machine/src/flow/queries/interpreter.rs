@@ -12,16 +12,15 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use evictscope_model::FileAddress;
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Register};
 
-use super::atoms::{Atoms, Limits};
-use super::execution::Execution;
-use super::operands::{MemoryPlace, place};
-use super::state::State;
-use super::value::{Value, low_bits};
 use crate::code::graph::{BlockId, FunctionCode};
-use crate::code::instruction::{address, writes};
 use crate::elf::image::Image;
+use crate::flow::joins::execution::Execution;
+use crate::flow::state::State;
+use crate::flow::transfer::places::{MemoryPlace, place};
+use crate::flow::values::atoms::{Atoms, Limits};
+use crate::flow::values::value::low_bits;
+use crate::ir::{Address, Effect, Expression, Flow, Instruction};
 
 /// The most instructions in one run.
 const MAX_STEPS: usize = 1 << 14;
@@ -51,7 +50,6 @@ pub type Load = (FileAddress, u8);
 pub struct Interpreter<'a, 'data> {
     image: &'a Image<'data>,
     execution: Execution<'a>,
-    info: InstructionInfoFactory,
     /// The globals that the last run loaded, in order, with repetitions.
     pub loads: Vec<Load>,
     /// The globals that it wrote.
@@ -61,15 +59,9 @@ pub struct Interpreter<'a, 'data> {
 impl<'a, 'data> Interpreter<'a, 'data> {
     /// Makes a machine for a function of `image`.
     pub fn new(image: &'a Image<'data>, code: &'a FunctionCode) -> Self {
-        let mut atoms = Atoms::new(code.budget.clone());
+        let mut atoms = Atoms::new(code.architecture, code.budget.clone());
         atoms.limits = Limits { summands: MAX_SUMMANDS, ..Limits::default() };
-        Self {
-            image,
-            execution: Execution::new(code, atoms, None),
-            info: InstructionInfoFactory::new(),
-            loads: Vec::new(),
-            written: BTreeSet::new(),
-        }
+        Self { image, execution: Execution::new(code, atoms, None), loads: Vec::new(), written: BTreeSet::new() }
     }
 
     /// Runs the function with the chosen number in one global, and returns the 8-byte globals whose sum it returns;
@@ -92,20 +84,17 @@ impl<'a, 'data> Interpreter<'a, 'data> {
                     return Err(Halt::Endless);
                 }
                 self.look_at_memory(&state, instruction)?;
-                match instruction.flow_control() {
-                    FlowControl::Return => {
-                        let sum = self.sum(&state.registers[0]);
+                match instruction.flow {
+                    Flow::Return => {
+                        let sum = self.sum(&state);
                         if result.get_or_insert_with(|| sum.clone()) != &sum {
-                            return Err(Halt::Branch(address(instruction)));
+                            return Err(Halt::Branch(instruction.address));
                         }
                         has_ended = true;
                     }
-                    FlowControl::Next
-                    | FlowControl::Call
-                    | FlowControl::ConditionalBranch
-                    | FlowControl::UnconditionalBranch => {}
-                    _ if code.hooks.contains(&address(instruction)) => {}
-                    _ => return Err(Halt::Instruction(address(instruction))),
+                    Flow::Next | Flow::Call(_) | Flow::Branch(..) | Flow::Jump(_) => {}
+                    _ if code.hooks.contains(&instruction.address) => {}
+                    _ => return Err(Halt::Instruction(instruction.address)),
                 }
                 self.execution.step(&mut state, instruction);
             }
@@ -117,14 +106,15 @@ impl<'a, 'data> Interpreter<'a, 'data> {
             pending.extend(ways);
             if pending.len() > MAX_WAYS || !has_ended && pending.len() == others {
                 let last = block.instructions.last();
-                return Err(Halt::Branch(last.map(address).unwrap_or_default()));
+                return Err(Halt::Branch(last.map(|last| last.address).unwrap_or_default()));
             }
         }
         let sum: Option<Vec<FileAddress>> = result.flatten();
         Ok(sum.filter(|globals| globals.iter().all(|global| !self.written.contains(global))))
     }
 
-    fn sum(&self, result: &Value) -> Option<Vec<FileAddress>> {
+    fn sum(&self, end: &State) -> Option<Vec<FileAddress>> {
+        let result = &end.registers[self.execution.atoms.convention().result()];
         let mut globals = self.execution.atoms.as_sum_of_globals(result)?;
         globals.sort_unstable();
         Some(globals)
@@ -132,39 +122,61 @@ impl<'a, 'data> Interpreter<'a, 'data> {
 
     /// Notes the globals that an instruction loads, and finds out what is known about them.
     fn look_at_memory(&mut self, state: &State, instruction: &Instruction) -> Result<(), Halt> {
-        let used = self.info.info(instruction).used_memory();
-        // The stack protector's canary can be any number.
-        let is_canary = instruction.segment_prefix() == Register::FS;
-        if instruction.is_stack_instruction() || is_canary || used.is_empty() {
-            return Ok(());
-        }
-        let halt = Err(Halt::Memory(address(instruction)));
-        let bytes = u8::try_from(instruction.memory_size().size()).unwrap_or(0);
-        let begin = match place(&mut self.execution.atoms, state, instruction) {
-            MemoryPlace::Stack(_) => return Ok(()),
-            MemoryPlace::Global(begin) if used.iter().any(|used| writes(used.access())) => {
-                self.loads.retain(|(load, _)| *load != begin);
-                self.written.extend((0..bytes.max(1)).step_by(8).map(|at| begin.wrapping_add(at.into())));
-                return Ok(());
+        let mut loaded: Vec<(Address, u16)> = Vec::new();
+        for effect in instruction.effects() {
+            if let Some(address) = effect.stored()
+                && !self.is_on_stack(state, address)
+            {
+                let place = place(&mut self.execution.atoms, state, address);
+                let (MemoryPlace::Global(global), Effect::Store { .. }) = (place, effect) else {
+                    return Err(Halt::Memory(instruction.address));
+                };
+                self.written.insert(global);
             }
-            MemoryPlace::Global(begin) => begin,
-            _ => return halt,
-        };
-        for at in (0..bytes).step_by(8) {
-            let load = (begin.wrapping_add(at.into()), bytes.min(8));
-            if self.execution.known.loads.contains_key(&load) {
-                self.loads.push(load);
-                continue;
+            if let Effect::Read { address, bytes } = effect {
+                loaded.push((*address, bytes.unwrap_or(0)));
             }
-            match self.initial(load) {
-                Some(number) => {
-                    self.execution.known.loads.insert(load, number);
-                }
-                None if self.image.is_writable(load.0) => self.loads.push(load),
-                None => return halt,
+            for expression in effect.expressions() {
+                expression.visit(&mut |part| {
+                    if let Expression::Load { address, width } = part {
+                        loaded.push((*address, (*width).into()));
+                    }
+                });
             }
         }
+        let mut loaded = loaded.into_iter();
+        loaded
+            .try_for_each(|(address, bytes)| self.load(state, address, bytes))
+            .ok_or(Halt::Memory(instruction.address))?;
+        self.loads.retain(|(global, _)| !self.written.contains(global));
         Ok(())
+    }
+
+    /// Notes a load; `None` if it is not of the stack, or of a global.
+    fn load(&mut self, state: &State, address: Address, bytes: u16) -> Option<()> {
+        // What each thread has of its own, such as the stack protector's canary, can be any number.
+        if address.is_elsewhere || self.is_on_stack(state, &address) {
+            return Some(());
+        }
+        let MemoryPlace::Global(begin) = place(&mut self.execution.atoms, state, &address) else { return None };
+        for at in (0..bytes).step_by(8) {
+            let load = (begin.wrapping_add(at.into()), bytes.min(8) as u8);
+            if !self.execution.known.loads.contains_key(&load)
+                && let Some(number) = self.initial(load)
+            {
+                self.execution.known.loads.insert(load, number);
+            } else if self.execution.known.loads.contains_key(&load) || self.image.is_writable(load.0) {
+                self.loads.push(load);
+            } else {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    fn is_on_stack(&mut self, state: &State, address: &Address) -> bool {
+        address.base == Some(self.execution.atoms.convention().stack_pointer)
+            || matches!(place(&mut self.execution.atoms, state, address), MemoryPlace::Stack(_))
     }
 
     /// Returns the content of a global that stays as the file initialises it: one that cannot be written, or, as is

@@ -1,10 +1,15 @@
 //! The targets of a `switch`: the entries of the table that an indirect jump reads.
 
 use evictscope_model::FileAddress;
-use iced_x86::{Code, ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Code, ConditionCode, FlowControl, Instruction as Decoded, InstructionInfoFactory, Mnemonic, OpKind, Register,
+};
 
-use super::instruction::{address, is_high_byte, target, writes};
+use super::lift::writes;
+use super::{decoded, is_high_byte};
 use crate::elf::image::Image;
+use crate::ir::{Expression, Flow, Instruction};
+use crate::isa::Targets;
 
 /// The most entries of one table.
 const MAX_TABLE: u64 = 512;
@@ -14,16 +19,10 @@ const TABLE_DISTANCE: usize = 64;
 const LOOP_DISTANCE: usize = 4_096;
 /// The most tables that one jump may use if it is not certain which.
 const MAX_TABLES: usize = 4;
+/// The second byte of `lea` to a register of 8 bytes.
+const LEA: u8 = 0x8d;
 /// How far a function extends if the file does not say, in bytes.
 const DEFAULT_SIZE: u64 = 64 << 10;
-
-/// Where a jump can lead.
-#[derive(Default)]
-pub struct Targets {
-    pub all: Vec<FileAddress>,
-    /// The check that limits them, if any: nothing may jump past it to code up to the indirect jump.
-    pub check: Option<FileAddress>,
-}
 
 #[derive(Clone, Copy)]
 struct IndexCheck {
@@ -43,42 +42,48 @@ pub fn targets<'a>(
     before: impl Iterator<Item = &'a Instruction> + Clone,
     behind: impl Iterator<Item = &'a Instruction>,
 ) -> Targets {
-    let near: Vec<&Instruction> = before.clone().take(TABLE_DISTANCE).collect();
-    let read = if jump.op0_kind() == OpKind::Memory { Some(jump) } else { offset_load(jump, &near) };
-    let check = read.and_then(|read| check(read, &near));
+    let Flow::IndirectJump(to) = &jump.flow else { return Targets::default() };
+    let near: Vec<Decoded> = before.clone().take(TABLE_DISTANCE).map(decoded).collect();
+    let read = match **to {
+        Expression::Load { .. } => Some(decoded(jump)),
+        Expression::Register { number, .. } => offset_load(Register::RAX + u32::from(number), &near),
+        _ => None,
+    };
+    let check = read.and_then(|read| check(&read, &near));
     let length = check.map_or(MAX_TABLE, |check| check.last.saturating_add(1).min(MAX_TABLE));
     let found = |all| Targets { all, check: check.map(|check| check.at) };
     // jmp *table(,%index,8)
-    if jump.op0_kind() == OpKind::Memory {
-        if jump.memory_index_scale() != 8 || jump.memory_base() != Register::None {
+    if let Expression::Load { address, .. } = &**to {
+        if address.base.is_some() || address.index.is_none_or(|(_, scale)| scale != 8) {
             return Targets::default();
         }
-        let table = FileAddress::new(jump.memory_displacement64());
+        let table = FileAddress::new(address.displacement);
         return found(entries(image, entry, length, |index| image.pointer_at(table.wrapping_add(8 * index))));
     }
     // lea table(%rip), %base; movslq (%base,%index,4), %offset; add %base, %offset; jmp *%offset
-    let base = read.map(Instruction::memory_base);
-    let is_load = |load: &&Instruction| {
+    let base = read.map(|read| read.memory_base());
+    let is_load = |load: &Decoded| {
         load.code() == Code::Lea_r64_m
             && load.memory_base() == Register::RIP
             && base.is_none_or(|base| load.op0_register() == base)
     };
-    let targets = |load: &Instruction| {
-        let table = FileAddress::new(load.memory_displacement64());
+    let table = |load: &Decoded| is_load(load).then(|| FileAddress::new(load.memory_displacement64()));
+    let targets = |table: FileAddress| {
         entries(image, entry, length, |index| {
             let offset = image.i32_at(table.wrapping_add(4 * index))?;
             Some(table.wrapping_add(i64::from(offset).cast_unsigned()))
         })
     };
-    if let Some(targets) = near.iter().copied().filter(is_load).map(targets).find(|targets| !targets.is_empty()) {
+    if let Some(targets) = near.iter().filter_map(table).map(targets).find(|targets| !targets.is_empty()) {
         return found(targets);
     }
     // If the jump is in a loop, the address is loaded before it, farther away.
-    let far = before.chain(behind).take(LOOP_DISTANCE);
-    let mut loads: Vec<&Instruction> = far.filter(|_| base.is_some()).filter(is_load).collect();
-    loads.sort_unstable_by_key(|load| load.memory_displacement64());
-    loads.dedup_by_key(|load| load.memory_displacement64());
-    let tables: Vec<_> = loads.into_iter().map(targets).filter(|targets| !targets.is_empty()).collect();
+    let far = before.chain(behind).take(LOOP_DISTANCE).filter(|_| base.is_some());
+    let far = far.filter(|instruction| instruction.bytes().get(1) == Some(&LEA));
+    let mut tables: Vec<FileAddress> = far.filter_map(|load| table(&decoded(load))).collect();
+    tables.sort_unstable();
+    tables.dedup();
+    let tables: Vec<_> = tables.into_iter().map(targets).filter(|targets| !targets.is_empty()).collect();
     if tables.len() > MAX_TABLES {
         return Targets::default();
     }
@@ -88,19 +93,19 @@ pub fn targets<'a>(
     found(all)
 }
 
-/// Returns the instruction that loads from a table the distance that `jump` jumps.
-fn offset_load<'a>(jump: &Instruction, before: &[&'a Instruction]) -> Option<&'a Instruction> {
-    let to = jump.op0_register();
-    before.iter().copied().find(|load| {
+/// Returns the instruction that loads from a table the distance that a jump to `to` jumps.
+fn offset_load(to: Register, before: &[Decoded]) -> Option<Decoded> {
+    let loads = |load: &&Decoded| {
         load.code() == Code::Movsxd_r64_rm32
             && load.memory_index_scale() == 4
             && (load.op0_register() == to || load.memory_base() == to)
-    })
+    };
+    before.iter().find(loads).copied()
 }
 
 /// Returns the check of the index with which `read` reads the table: `cmp $last, %index; ja`, after which the index is
 /// only moved. Returns `None` if it is not certain that this is what is checked.
-fn check(read: &Instruction, before: &[&Instruction]) -> Option<IndexCheck> {
+fn check(read: &Decoded, before: &[Decoded]) -> Option<IndexCheck> {
     let mut info = InstructionInfoFactory::new();
     let mut index = read.memory_index().full_register();
     // How many of its low bytes determine it.
@@ -113,7 +118,7 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<IndexCheck> {
             FlowControl::Next => {}
             FlowControl::ConditionalBranch => {
                 let past = instruction.ip()..=read.ip();
-                if past.contains(&target(instruction).get()) {
+                if past.contains(&instruction.near_branch_target()) {
                     return None;
                 }
                 is_guarded = instruction.condition_code() == ConditionCode::a;
@@ -127,7 +132,7 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<IndexCheck> {
             is_guarded = false;
             let last = instruction.try_immediate(1).ok();
             if let Some(last) = last.filter(|_| is_index && instruction.mnemonic() == Mnemonic::Cmp) {
-                let check = IndexCheck { at: address(instruction), last };
+                let check = IndexCheck { at: FileAddress::new(instruction.ip()), last };
                 // A 32-bit number is a 64-bit index only if the upper half is 0.
                 if to.size() >= width.min(4) {
                     return Some(check);
@@ -149,7 +154,7 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<IndexCheck> {
         if let Some((check, checked)) = narrow {
             let is_certain =
                 instruction.mnemonic() == Mnemonic::Movzx && (is_index && to.size() >= 4) && extended <= checked;
-            return is_certain.then_some(IndexCheck { at: address(instruction), ..check });
+            return is_certain.then_some(IndexCheck { at: FileAddress::new(instruction.ip()), ..check });
         }
         if !is_index || to.size() < 4 || !is_low_part(from, from.full_register()) {
             return None;
@@ -189,7 +194,7 @@ fn entries(
 mod tests {
     use evictscope_model::FileAddress;
     use evictscope_testkit::compiler::compile;
-    use iced_x86::{Decoder, DecoderOptions, Instruction};
+    use iced_x86::{Decoder, DecoderOptions, Instruction as Decoded};
 
     use super::check;
     use crate::code::graph::{EdgeKind, FunctionCode};
@@ -263,9 +268,9 @@ mod tests {
     fn last_index(code: &[u8]) -> Option<u64> {
         let code = [code, &[0x48, 0x63, 0x04, 0x83]].concat();
         let decoder = Decoder::with_ip(64, &code, 0x1000, DecoderOptions::NONE);
-        let mut before: Vec<Instruction> = decoder.into_iter().collect();
+        let mut before: Vec<Decoded> = decoder.into_iter().collect();
         let read = before.pop()?;
-        let before: Vec<&Instruction> = before.iter().rev().collect();
+        before.reverse();
         check(&read, &before).map(|check| check.last)
     }
 

@@ -8,17 +8,18 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use evictscope_model::FileAddress;
-use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 
-use super::atoms::Atom;
-use super::condition::Flags;
 use super::cut::CutPoint;
-use super::execution::Execution;
-use super::operands::{MemoryPlace, place};
-use super::state::{Operand, SlotBase, State};
-use super::value::{AtomId, Value};
+use super::operand::{Operand, SlotBase};
 use crate::code::graph::{BlockId, FunctionCode, InstructionId};
-use crate::code::instruction::RAX;
+use crate::flow::joins::execution::Execution;
+use crate::flow::state::State;
+use crate::flow::transfer::places::{MemoryPlace, place};
+use crate::flow::values::atoms::Atom;
+use crate::flow::values::condition::Flags;
+use crate::flow::values::value::{AtomId, Value};
+use crate::ir::{Address, Effect, Expression, Flow, Instruction};
+use crate::isa::Register;
 
 /// The most steps over all paths from one point. `getMaxmemoryState()` of Redis 8.6 takes over 2,000 if built by clang.
 const MAX_STEPS: usize = 20_000;
@@ -65,13 +66,13 @@ pub fn watch<N: Clone>(
                 return None;
             }
             look(execution, &mut state, instruction, &mut notes);
-            if instruction.flow_control() == FlowControl::Return {
+            if instruction.flow == Flow::Return {
                 returns.push((state.clone(), notes.clone()));
             }
             execution.step(&mut state, instruction);
         }
         let last = here.instructions.last()?;
-        if here.leaves && last.flow_control() != FlowControl::Return {
+        if here.leaves && last.flow != Flow::Return {
             return None;
         }
         for (successor, kind) in &here.successors {
@@ -88,14 +89,14 @@ const MAX_SPLITS: u32 = 5;
 /// The most states to ask about for one function: an executable with a check at every access has too many paths for
 /// more.
 const MAX_STATES: u32 = 512;
-/// Registers by their x86-64 numbers, callee-saved ones first: they hold what is kept.
-const ORDER: [u8; 15] = [3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11];
 /// In place of an address, for the unknown content of a stack slot.
 const SLOT_CONTENT: FileAddress = FileAddress::new(u64::MAX - 1);
 
 /// The results that a function can have, and where they can be.
 pub struct Results<'a> {
     possible: &'a [u64],
+    /// Registers in which it can be, the most likely first.
+    registers: &'static [u8],
     /// Stack slots, by their offset from the stack pointer at entry.
     slots: BTreeSet<i64>,
     /// How many more states can be asked about.
@@ -106,7 +107,15 @@ impl<'a> Results<'a> {
     /// Looks for the stack slots from which `blocks` load results. `possible` has all results that the function can
     /// have, over 32 bits.
     pub fn new(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>, possible: &'a [u64]) -> Self {
-        Self { possible, slots: loaded_slots(execution, blocks, is_load_of_result), left: Cell::new(MAX_STATES) }
+        let convention = execution.atoms.convention();
+        let load = |effect: &Effect| match effect {
+            Effect::Set { register, width: 4, value: Expression::Load { address, .. } } => {
+                (*register == convention.result).then_some(*address)
+            }
+            _ => None,
+        };
+        let slots = loaded_slots(execution, blocks, load);
+        Self { possible, registers: convention.kept_first, slots, left: Cell::new(MAX_STATES) }
     }
 
     /// Returns what holds the result at `point`: always the same number, or a register, or a register plus 1 (compilers
@@ -125,7 +134,8 @@ impl<'a> Results<'a> {
         let place = (self.places()).find(|place| self.is_held(execution, &state, point, *place, MAX_SPLITS))?;
         match place {
             ResultPlace::Register { number, plus } => {
-                Some(Operand::Register { number, width: 4, plus: i64::from(plus) })
+                let register = Register { architecture: execution.code.architecture, number };
+                Some(Operand::Register { register, width: 4, plus: i64::from(plus) })
             }
             ResultPlace::Slot(offset) => SlotBase::of(&state, &mut execution.atoms)?.slot(offset, 4),
         }
@@ -138,7 +148,10 @@ impl<'a> Results<'a> {
 
     /// Returns where it can be, the most likely first.
     fn places(&self) -> impl Iterator<Item = ResultPlace> + '_ {
-        let registers = [0, 1].into_iter().flat_map(|plus| ORDER.map(|number| ResultPlace::Register { number, plus }));
+        let registers = (self.registers.iter()).map(|number| *number);
+        let registers = [0, 1]
+            .into_iter()
+            .flat_map(move |plus| registers.clone().map(move |number| ResultPlace::Register { number, plus }));
         registers.chain(self.slots.iter().copied().map(ResultPlace::Slot))
     }
 
@@ -214,39 +227,33 @@ pub fn from_point(execution: &mut Execution<'_>, state: State, point: CutPoint) 
 /// What can hold the result.
 #[derive(Clone, Copy)]
 enum ResultPlace {
-    /// A register, by its x86-64 number, and what to add to it.
+    /// A register, by its number, and what to add to it.
     Register { number: u8, plus: u8 },
     /// A stack slot, by its offset from the stack pointer at entry.
     Slot(i64),
 }
 
-/// Returns whether an instruction loads 4 bytes into the register for results.
-fn is_load_of_result(instruction: &Instruction) -> bool {
-    instruction.code() == Code::Mov_r32_rm32
-        && instruction.op0_register() == Register::EAX
-        && instruction.op1_kind() == OpKind::Memory
-}
-
-/// Returns the stack slots, by their offset from the stack pointer at entry, to which those instructions of `blocks`
-/// refer for which `is_load` is true.
+/// Returns the stack slots, by their offset from the stack pointer at entry, that `blocks` load, as `load` says of each
+/// effect.
 pub fn loaded_slots(
     execution: &mut Execution<'_>,
     blocks: &BTreeSet<BlockId>,
-    is_load: fn(&Instruction) -> bool,
+    load: impl Fn(&Effect) -> Option<Address>,
 ) -> BTreeSet<i64> {
     let code = execution.code;
     let mut slots = BTreeSet::new();
     for block in blocks {
         let instructions = &code.blocks[*block].instructions;
-        if !instructions.iter().any(is_load) {
+        if !instructions.iter().flat_map(Instruction::effects).any(|effect| load(effect).is_some()) {
             continue;
         }
-        let states = execution.states_in(*block);
-        for (load, state) in instructions.iter().zip(&states).filter(|(load, _)| is_load(load)) {
-            if let MemoryPlace::Stack(offset) = place(&mut execution.atoms, state, load) {
-                slots.insert(offset);
+        execution.watch(*block, |execution, instruction, state| {
+            for address in instruction.effects().iter().filter_map(&load) {
+                if let MemoryPlace::Stack(offset) = place(&mut execution.atoms, state, &address) {
+                    slots.insert(offset);
+                }
             }
-        }
+        });
     }
     slots
 }
@@ -298,8 +305,9 @@ fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: Atom
 fn returned_from(execution: &mut Execution<'_>, state: State, point: CutPoint) -> Option<Vec<Value>> {
     let mut returned: Vec<Value> = Vec::new();
     let Some((state, next)) = from_point(execution, state, point) else { return Some(returned) };
+    let result = execution.atoms.convention().result();
     for state in to_returns(execution, state, next)? {
-        let value = execution.atoms.zero_extended(&state.registers[0], 32);
+        let value = execution.atoms.zero_extended(&state.registers[result], 32);
         if !returned.contains(&value) {
             returned.push(value);
         }
@@ -313,10 +321,11 @@ const MAX_VALUES: usize = 256;
 /// Returns the numbers that the function's result is set to, over 32 bits.
 pub fn numbers(execution: &mut Execution<'_>) -> BTreeSet<u32> {
     let code = execution.code;
+    let result = execution.atoms.convention().result();
     let mut numbers = BTreeSet::new();
     let mut values: Vec<Value> = Vec::new();
     for (block, _) in code.blocks.entries().filter(|(_, block)| block.leaves) {
-        values.extend(execution.states_in(block).pop().map(|state| state.registers[RAX].clone()));
+        values.extend(execution.states_in(block).pop().map(|state| state.registers[result].clone()));
     }
     // Each value once; its options come after it.
     let mut next = 0;

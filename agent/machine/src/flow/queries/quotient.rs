@@ -5,28 +5,29 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{Code, Instruction, Mnemonic, OpKind};
-
-use super::atoms::{Atoms, Operation};
-use super::condition::{Condition, Relation};
 use super::cut::CutPoint;
-use super::execution::Execution;
+use super::operand::{Operand, SlotBase};
+use super::returns;
 use super::returns::{from_point, loaded_slots, state_at, with_slots};
-use super::state::{Operand, SlotBase, State};
-use super::value::Value;
-use super::{condition, returns};
 use crate::code::graph::{Block, BlockId, FunctionCode, InstructionId};
-use crate::code::instruction::is_call;
 use crate::elf::image::Image;
+use crate::flow::joins::execution::Execution;
+use crate::flow::state::State;
+use crate::flow::values::atoms::Atoms;
+use crate::flow::values::condition;
+use crate::flow::values::condition::{Condition, Relation};
+use crate::flow::values::value::Value;
+use crate::ir::{Address, Effect, Expression, Instruction, Operation};
+use crate::isa::Register;
 
 /// Returns the blocks in which something is multiplied by `factor`.
 pub fn blocks_multiplying(image: &Image<'_>, code: &FunctionCode, factor: f64) -> Vec<BlockId> {
-    let multiplies = |(_, block): &(_, &Block)| block.instructions.iter().any(is_product);
+    let multiplies = |(_, block): &(_, &Block)| block.instructions.iter().any(multiplies);
     let mut blocks: Vec<_> = code.blocks.entries().filter(multiplies).collect();
     if blocks.is_empty() {
         return Vec::new();
     }
-    let mut execution = Execution::new(code, Atoms::new(code.budget.clone()), None);
+    let mut execution = Execution::new(code, Atoms::new(code.architecture, code.budget.clone()), None);
     let entry = State::at_entry(&mut execution.atoms);
     blocks.retain(|(_, block)| {
         let mut state = entry.clone();
@@ -46,14 +47,11 @@ pub fn multiplied(
     instruction: &Instruction,
     factor: f64,
 ) -> Vec<Value> {
-    if !is_product(instruction) {
-        return Vec::new();
-    }
-    let to = instruction.op0_register().full_register().number();
-    let multiplied = |lane| {
-        let product = state.lanes.get(&(to, lane))?;
-        let alone = atoms.computed::<2>(product, Operation::Product);
-        let and_sum = || atoms.computed::<3>(product, Operation::ProductAndSum);
+    let multiplied = |effect: &Effect| {
+        let Effect::SetLane { vector, lane, .. } = effect else { return None };
+        let product = state.lanes.get(&(*vector, *lane))?;
+        let alone = atoms.computed::<2>(product, Operation::DoubleProduct);
+        let and_sum = || atoms.computed::<3>(product, Operation::DoubleProductAndSum);
         let [left, right, ..] = alone.map(|factors| factors.as_slice()).or_else(|| Some(and_sum()?.as_slice()))? else {
             return None;
         };
@@ -63,21 +61,29 @@ pub fn multiplied(
             _ => None,
         }
     };
-    (0..2).filter_map(multiplied).collect()
+    instruction.effects().iter().filter(|effect| is_product(effect)).filter_map(multiplied).collect()
 }
 
-/// Returns whether an instruction multiplies numbers of type `double`.
-pub fn is_product(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.mnemonic(),
-        Mnemonic::Mulsd
-            | Mnemonic::Mulpd
-            | Mnemonic::Vmulsd
-            | Mnemonic::Vmulpd
-            | Mnemonic::Vfmadd132sd
-            | Mnemonic::Vfmadd213sd
-            | Mnemonic::Vfmadd231sd
-    )
+/// Returns by which operation an effect makes a lane.
+fn operation(effect: &Effect) -> Option<Operation> {
+    match effect {
+        Effect::SetLane { value: Expression::Computed(operation, _), .. } => Some(*operation),
+        _ => None,
+    }
+}
+
+/// Returns whether an effect multiplies numbers of type `double`.
+fn is_product(effect: &Effect) -> bool {
+    matches!(operation(effect), Some(Operation::DoubleProduct | Operation::DoubleProductAndSum))
+}
+
+/// Returns whether an effect divides them.
+fn is_division(effect: &Effect) -> bool {
+    operation(effect) == Some(Operation::DoubleQuotient)
+}
+
+fn multiplies(instruction: &Instruction) -> bool {
+    instruction.effects().iter().any(is_product)
 }
 
 /// Returns whether a value is a number of type `double`: itself, or a constant in the file.
@@ -105,10 +111,11 @@ impl Quotient {
     pub fn find(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>, weight: f64) -> Option<Self> {
         let code = execution.code;
         let divisions = code.blocks.entries().flat_map(|(id, block)| {
-            block.instructions.iter().filter(|instruction| is_division(instruction)).map(move |_| id)
+            let effects = block.instructions.iter().flat_map(Instruction::effects);
+            effects.filter(|effect| is_division(effect)).map(move |_| id)
         });
         let [division] = divisions.collect::<Vec<BlockId>>()[..] else { return None };
-        Some(Self { weight, slots: loaded_slots(execution, blocks, is_load), divided: code.reachable(division, &[]) })
+        Some(Self { weight, slots: loaded_slots(execution, blocks, loaded), divided: code.reachable(division, &[]) })
     }
 
     /// Returns what holds the dividend and the divisor at `point`: 0 for both, if nothing is divided from there on.
@@ -170,7 +177,8 @@ fn holder(execution: &mut Execution<'_>, state: &State, value: &Value) -> Option
         return Some(Operand::Constant(number.cast_signed()));
     }
     if let Some(number) = state.registers.iter().position(|held| held == value) {
-        return Some(Operand::Register { number: u8::try_from(number).ok()?, width: WIDTH, plus: 0 });
+        let register = Register { architecture: execution.code.architecture, number: u8::try_from(number).ok()? };
+        return Some(Operand::Register { register, width: WIDTH, plus: 0 });
     }
     let frame = SlotBase::of(state, &mut execution.atoms)?;
     state.stack.iter().find_map(|(offset, (held, width))| {
@@ -179,19 +187,17 @@ fn holder(execution: &mut Execution<'_>, state: &State, value: &Value) -> Option
     })
 }
 
-/// Returns whether an instruction divides numbers of type `double`.
-fn is_division(instruction: &Instruction) -> bool {
-    matches!(instruction.mnemonic(), Mnemonic::Divsd | Mnemonic::Vdivsd)
-}
-
-/// Returns whether an instruction loads an integer of this width.
-fn is_load(instruction: &Instruction) -> bool {
-    let is_source = |operand| instruction.op_kind(operand) == OpKind::Memory;
-    match instruction.code() {
-        Code::Mov_r64_rm64 | Code::Cvtsi2sd_xmm_rm64 | Code::Cmp_r64_rm64 => is_source(1),
-        Code::VEX_Vcvtsi2sd_xmm_xmm_rm64 => is_source(2),
-        Code::Cmp_rm64_imm8 => is_source(0),
-        _ => false,
+/// Returns where an effect loads an integer of this width from: into a register, to convert it, or to compare it.
+fn loaded(effect: &Effect) -> Option<Address> {
+    let whole = |value: &Expression| match value {
+        Expression::Load { address, width: WIDTH } => Some(*address),
+        _ => None,
+    };
+    match effect {
+        Effect::Set { value, .. } => whole(value),
+        Effect::SetLane { value: Expression::Computed(Operation::Double, of), .. } => of.first().and_then(whole),
+        Effect::Compare { left, right, .. } => whole(left).or_else(|| whole(right)),
+        _ => None,
     }
 }
 
@@ -220,13 +226,13 @@ impl Notes {
         for (offset, number) in self.spilled.drain(..) {
             state.store_slot(offset, WIDTH, number);
         }
-        if is_call(instruction) {
+        if instruction.is_call() {
             let is_double = |value| (execution.atoms).computed::<1>(value, Operation::Double).is_some();
             let spilled = state.stack.iter().filter(|(_, (value, _))| is_double(value));
             self.spilled = spilled.map(|(at, (value, _))| (*at, value.clone())).collect();
         }
-        self.has_divided |= is_division(instruction);
-        if !is_product(instruction) {
+        self.has_divided |= instruction.effects().iter().any(is_division);
+        if !multiplies(instruction) {
             return;
         }
         let mut behind = state.clone();
@@ -240,7 +246,7 @@ impl Notes {
 
 /// Returns the division of two integers that a value is the quotient of.
 fn division(atoms: &Atoms, quotient: &Value) -> Option<Division> {
-    let [dividend, divisor] = atoms.computed(quotient, Operation::Quotient)?;
+    let [dividend, divisor] = atoms.computed(quotient, Operation::DoubleQuotient)?;
     let integer = |double| Some(atoms.computed::<1>(double, Operation::Double)?[0].clone());
     Some(Division { dividend: integer(dividend)?, divisor: integer(divisor)? })
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use evictscope_model::FileAddress;
-use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use super::atoms::Atom;
-use super::execution::Execution;
-use super::operands::{MemoryPlace, effective_address, place};
-use super::state::State;
-use super::value::Value;
 use crate::code::graph::BlockId;
-use crate::code::instruction::general_register;
+use crate::flow::joins::execution::Execution;
+use crate::flow::state::State;
+use crate::flow::transfer::Step;
+use crate::flow::transfer::places::{MemoryPlace, effective_address, place};
+use crate::flow::values::atoms::Atom;
+use crate::flow::values::value::Value;
+use crate::ir::Instruction;
 
 /// Returns the blocks with an instruction that accesses the global at `address`, through whatever register.
 pub fn blocks_that_access(execution: &mut Execution<'_>, address: FileAddress) -> Vec<BlockId> {
@@ -20,11 +20,10 @@ pub fn blocks_that_access(execution: &mut Execution<'_>, address: FileAddress) -
     for block in code.blocks.ids() {
         let mut is_accessed = false;
         execution.watch(block, |execution, instruction, state| {
-            is_accessed |= (instruction.op_kinds()).any(|kind| kind == OpKind::Memory)
-                && matches!(
-                    place(&mut execution.atoms, state, instruction),
-                    MemoryPlace::Global(accessed) if accessed == address
-                );
+            is_accessed |= instruction.addresses().iter().any(|accessed| {
+                let place = place(&mut execution.atoms, state, accessed);
+                matches!(place, MemoryPlace::Global(accessed) if accessed == address)
+            });
         });
         if is_accessed {
             found.push(block);
@@ -62,8 +61,9 @@ fn pointers_at(
     state: &State,
     offsets: &[i64],
 ) -> Vec<FileAddress> {
-    let accesses = (instruction.op_kinds()).any(|kind| kind == OpKind::Memory);
-    let accessed = effective_address(&execution.atoms, state, instruction).filter(|_| accesses);
+    let accessed =
+        instruction.addresses().into_iter().filter_map(|address| effective_address(&execution.atoms, state, &address));
+    let accessed: Vec<Value> = accessed.collect();
     let addresses = state.registers.iter().chain(&accessed);
     let pointer = |address: &Value| {
         let (atom, offset) = address.as_atom_plus_constant()?;
@@ -76,35 +76,21 @@ fn pointers_at(
 /// Returns the 8-byte globals to which the loops of a function add 1, by one instruction, or by a
 /// load, an addition and a store. This includes what functions inlined into a loop count.
 pub fn counted_in_loops(execution: &mut Execution<'_>) -> Vec<FileAddress> {
-    let code = execution.code;
     let mut found = Vec::new();
-    for block in code.loops().into_iter().flatten() {
-        let states = execution.states_in(block);
-        for (instruction, state) in code.blocks[block].instructions.iter().zip(states) {
-            found.extend(incremented(execution, &state, instruction));
-        }
+    for block in execution.code.loops().into_iter().flatten() {
+        execution.watch(block, |execution, instruction, state| {
+            found.extend(incremented(execution, state, instruction));
+        });
     }
     found
 }
 
 /// Returns the 8-byte global that an instruction leaves 1 higher than it was.
 fn incremented(execution: &mut Execution<'_>, state: &State, instruction: &Instruction) -> Option<FileAddress> {
-    if instruction.op0_kind() != OpKind::Memory || instruction.memory_size().size() != 8 {
-        return None;
-    }
-    let MemoryPlace::Global(target) = place(&mut execution.atoms, state, instruction) else { return None };
-    let by = |constant| instruction.try_immediate(1).is_ok_and(|by| by == constant);
-    let adds_one = match instruction.mnemonic() {
-        Mnemonic::Inc => true,
-        Mnemonic::Add => by(1),
-        Mnemonic::Sub => by(u64::MAX),
-        Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
-            let source = general_register(instruction.op1_register())?;
-            let before = state.registers.get(source)?.minus(&Value::constant(1));
-            let atom = before.as_atom().and_then(|atom| execution.atoms.get(atom));
-            matches!(atom, Some(Atom::Global { address, width: 8, .. }) if *address == target)
-        }
-        _ => false,
-    };
-    adds_one.then_some(target)
+    let mut state = state.clone();
+    let step = Step::new(instruction, &mut state, &mut execution.atoms, &execution.known);
+    let (MemoryPlace::Global(target), after) = step.stored_word()? else { return None };
+    let before = after.minus(&Value::constant(1));
+    let atom = before.as_atom().and_then(|atom| execution.atoms.get(atom));
+    matches!(atom, Some(Atom::Global { address, width: 8, .. }) if *address == target).then_some(target)
 }

@@ -1,0 +1,6 @@
+//! What a register can hold: sums of atoms, and conditions on them.
+
+pub mod atoms;
+pub mod condition;
+mod truth;
+pub mod value;
