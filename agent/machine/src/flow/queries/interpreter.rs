@@ -92,6 +92,8 @@ impl<'a, 'data> Interpreter<'a, 'data> {
                         }
                         has_ended = true;
                     }
+                    // Where a check fails.
+                    Flow::Stop => has_ended = true,
                     Flow::Next | Flow::Call(_) | Flow::Branch(..) | Flow::Jump(_) => {}
                     _ if code.hooks.contains(&instruction.address) => {}
                     _ => return Err(Halt::Instruction(instruction.address)),
