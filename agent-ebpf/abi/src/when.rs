@@ -7,11 +7,11 @@ const ZERO: u32 = 6;
 const SIGN: u32 = 7;
 const OVERFLOW: u32 = 11;
 
-/// Which of the calls that pass an exit, or the inner site, end there: all of them, those that leave its branch one way,
-/// or none.
+/// Which of the calls that pass an exit, or the inner site, end there: all of them, those that leave its branch one
+/// way, or none.
 ///
-/// Four bits say what decides, and their lowest one whether it must not be so; the other twelve say which condition of the
-/// flags it is, by its number in the instruction set, or which register and which bit of it.
+/// Four bits say what decides, and their lowest one whether it must not be so; the other twelve say which condition of
+/// the flags it is, by its number in the instruction set, or which register and which bit of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When(u16);
 
@@ -30,8 +30,8 @@ impl When {
 
     pub const NEVER: Self = Self(u16::MAX);
 
-    /// Returns those for which a condition of the flags holds, by its number in x86-64 instructions (0 to 15). An odd one
-    /// is the opposite of the one before it.
+    /// Returns those for which a condition of the flags holds, by its number in x86-64 instructions (0 to 15). An odd
+    /// one is the opposite of the one before it.
     pub const fn condition(number: u8) -> Self {
         Self(FLAGS << KIND | (number & 15) as u16)
     }

@@ -16,7 +16,7 @@ use crate::prelude::*;
 const END: &str = "\r\nQUIT\r\n";
 
 /// How many clients send a long MGET at once.
-const MGETS: u64 = 600;
+const MGETS: u64 = 300;
 
 #[test]
 #[ignore = "needs root and BPF"]

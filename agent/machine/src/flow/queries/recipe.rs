@@ -265,7 +265,6 @@ mod tests {
     use crate::budget::Budget;
     use crate::flow::values::condition::Relation;
     use crate::isa::Architecture;
-    use crate::isa::Register;
 
     #[test]
     fn a_substitution_reaches_into_atoms_and_folds() {

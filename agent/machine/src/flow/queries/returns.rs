@@ -148,7 +148,7 @@ impl<'a> Results<'a> {
 
     /// Returns where it can be, the most likely first.
     fn places(&self) -> impl Iterator<Item = ResultPlace> + '_ {
-        let registers = (self.registers.iter()).map(|number| *number);
+        let registers = self.registers.iter().copied();
         let registers = [0, 1]
             .into_iter()
             .flat_map(move |plus| registers.clone().map(move |number| ResultPlace::Register { number, plus }));
