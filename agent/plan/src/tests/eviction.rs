@@ -115,7 +115,7 @@ fn the_pool_is_found_wherever_its_address_is_kept() {
              return tofree;
          }
          int main(void) { return performEvictions(); }";
-    for (compiler, level) in [("gcc", "-O0"), ("gcc", "-Og"), ("clang", "-O0"), ("clang", "-O2")] {
+    for (compiler, level) in [("gcc", "-O0"), ("gcc", "-Og"), ("clang", "-O0"), ("clang", "-O2"), ("clang", "-Oz")] {
         let Some(data) = compile(compiler, source, &[level]) else { continue };
         let image = Image::parse(&data).unwrap_or_else(|error| panic!("{error}"));
         let function = image.symbols.function("performEvictions").unwrap_or_else(|| panic!("no function"));
