@@ -113,7 +113,7 @@ fn put(push: &Instruction, pop: &Instruction, convention: &Convention) -> Option
     let [Effect::Push(Expression::Constant(_))] = push.effects() else { return None };
     let pointer = convention.stack_pointer;
     let popped = pop.effects().iter().fold(0, |written, effect| written | effect.writes()) & !bit(pointer);
-    let loads = pop.addresses().iter().all(|address| address.base == Some(pointer) && address.index.is_none());
+    let loads = pop.accesses().all(|access| access.address.base == Some(pointer) && access.address.index.is_none());
     (pop.moves_stack() && !pop.is_call() && loads && popped.count_ones() == 1).then(|| popped.trailing_zeros() as u8)
 }
 
