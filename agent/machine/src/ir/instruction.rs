@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use evictscope_model::FileAddress;
 
-use super::effect::{Address, Effect, Expression, Test, bit};
+use super::effect::{Access, Effect, Expression, Test, bit};
 use crate::isa::Architecture;
 
 /// The most bytes of one instruction, in any instruction set.
@@ -96,23 +96,9 @@ impl Instruction {
         })
     }
 
-    /// Returns the addresses that its effects mention.
-    pub fn addresses(&self) -> Vec<Address> {
-        let mut addresses = Vec::new();
-        for effect in self.effects() {
-            addresses.extend(effect.stored());
-            if let Effect::Read { address, .. } = effect {
-                addresses.push(*address);
-            }
-            for expression in effect.expressions() {
-                expression.visit(&mut |part| {
-                    if let Expression::Load { address, .. } | Expression::Address(address) = part {
-                        addresses.push(*address);
-                    }
-                });
-            }
-        }
-        addresses
+    /// Returns what its effects do with memory. (A push also stores.)
+    pub fn accesses(&self) -> impl Iterator<Item = Access> {
+        self.effects().iter().flat_map(Effect::accesses)
     }
 
     /// Returns it as people write it.

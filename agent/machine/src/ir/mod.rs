@@ -57,5 +57,7 @@
 mod effect;
 mod instruction;
 
-pub use self::effect::{Address, Clobber, Effect, Expression, Operation, RegisterSet, Relation, Test, bit};
+pub use self::effect::{
+    Access, AccessKind, Address, Clobber, Effect, Expression, Operation, RegisterSet, Relation, Test, bit,
+};
 pub use self::instruction::{Flow, Hit, Instruction, MAX_BYTES};

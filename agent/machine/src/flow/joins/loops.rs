@@ -12,7 +12,7 @@ use crate::flow::state::State;
 use crate::flow::values::atoms::{Atom, Atoms};
 use crate::flow::values::condition::Flags;
 use crate::flow::values::value::Value;
-use crate::ir::{Address, Effect, Expression, Instruction, RegisterSet, bit};
+use crate::ir::{AccessKind, Address, Effect, Expression, Instruction, RegisterSet, bit};
 use crate::isa::Convention;
 
 /// The order of a function's blocks.
@@ -113,7 +113,7 @@ fn put(push: &Instruction, pop: &Instruction, convention: &Convention) -> Option
     let [Effect::Push(Expression::Constant(_))] = push.effects() else { return None };
     let pointer = convention.stack_pointer;
     let popped = pop.effects().iter().fold(0, |written, effect| written | effect.writes()) & !bit(pointer);
-    let loads = pop.addresses().iter().all(|address| address.base == Some(pointer) && address.index.is_none());
+    let loads = pop.accesses().all(|access| access.address.base == Some(pointer) && access.address.index.is_none());
     (pop.moves_stack() && !pop.is_call() && loads && popped.count_ones() == 1).then(|| popped.trailing_zeros() as u8)
 }
 
@@ -168,22 +168,16 @@ impl LoopEffects {
                 }
                 Effect::SetLane { vector, .. } => self.vectors |= bit(*vector),
                 Effect::Clobber(clobber) => self.vectors |= clobber.vectors,
-                Effect::Store { address, width, .. } => self.add_store(address, Some((*width).into()), convention),
-                Effect::ClobberMemory { address, bytes } => {
-                    self.add_store(address, bytes.map(i64::from), convention);
-                }
-                Effect::Let { .. }
-                | Effect::Set { .. }
-                | Effect::Compare { .. }
-                | Effect::ZeroAndSign { .. }
-                | Effect::Read { .. } => {}
+                _ => {}
             }
         }
+        let stores = instruction.accesses().filter(|access| access.kind == AccessKind::Written);
+        stores.for_each(|store| self.add_store(&store.address, store.bytes, convention));
     }
 
-    fn add_store(&mut self, address: &Address, width: Option<i64>, convention: &Convention) {
+    fn add_store(&mut self, address: &Address, bytes: Option<u16>, convention: &Convention) {
         let is_direct = address.index.is_none() && !address.is_elsewhere;
-        let slot = width.and_then(|width| slot(address, width, convention));
+        let slot = bytes.and_then(|bytes| slot(address, bytes.into(), convention));
         match slot.filter(|_| is_direct) {
             Some(slot) => self.slots.push(slot),
             None => self.memory = true,

@@ -156,7 +156,7 @@ pub fn resolve(atoms: &mut Atoms, value: &Value, facts: &[Condition]) -> Value {
     value
 }
 
-/// Returns the branch of a `cmov` that is taken if `facts` hold.
+/// Returns the option that is chosen if `facts` hold.
 fn decide_select(condition: &Condition, then: &Value, otherwise: &Value, facts: &[Condition]) -> Option<Value> {
     if implies(facts, condition) {
         return Some(then.clone());

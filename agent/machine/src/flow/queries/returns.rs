@@ -148,10 +148,8 @@ impl<'a> Results<'a> {
 
     /// Returns where it can be, the most likely first.
     fn places(&self) -> impl Iterator<Item = ResultPlace> + '_ {
-        let registers = self.registers.iter().copied();
-        let registers = [0, 1]
-            .into_iter()
-            .flat_map(move |plus| registers.clone().map(move |number| ResultPlace::Register { number, plus }));
+        let with = |plus| self.registers.iter().map(move |number| ResultPlace::Register { number: *number, plus });
+        let registers = [0, 1].into_iter().flat_map(with);
         registers.chain(self.slots.iter().copied().map(ResultPlace::Slot))
     }
 

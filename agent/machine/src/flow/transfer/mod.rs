@@ -32,6 +32,8 @@ pub struct KnownEffects {
 /// Distinguishes what one instruction makes opaque: a register that it clobbers has its number, the parts of its
 /// expressions follow this, in the order in which they are written.
 const PARTS: u32 = 64;
+/// The most parts of one effect.
+const PARTS_OF_EFFECT: usize = 16;
 /// Bytes of a word: a push moves the stack pointer by so many, and a lane is as long.
 const WORD: u8 = 8;
 /// The most values that one instruction keeps for its later effects.
@@ -69,7 +71,8 @@ impl<'a> Step<'a> {
         if self.instruction.is_call() {
             return self.call(callee);
         }
-        for effect in self.instruction.effects() {
+        for (effect, part) in self.instruction.effects().iter().zip((PARTS..).step_by(PARTS_OF_EFFECT)) {
+            self.part = part;
             self.apply(effect);
         }
     }
@@ -174,14 +177,14 @@ impl<'a> Step<'a> {
     /// Takes into account that memory changes from an address on: as many bytes at most, if that is known.
     fn clobber_memory(&mut self, address: &Address, bytes: Option<u16>) {
         let place = self.place(address);
-        let Some(bytes) = bytes else {
-            let begin = self.address(address);
-            if let Some(lowest) = begin.and_then(|begin| self.atoms.reach_on_stack(&begin)) {
-                self.state.forget_slots(lowest, self.atoms);
-            }
-            return self.store_unknown(address, &MemoryPlace::Unknown, 0);
+        let begin = self.address(address).filter(|_| bytes.is_none());
+        let Some(begin) = begin else {
+            return self.store_unknown(address, &place, bytes.map_or(i64::MAX, i64::from));
         };
-        self.store_unknown(address, &place, bytes.into());
+        if let Some(lowest) = self.atoms.reach_on_stack(&begin) {
+            self.state.forget_slots(lowest, self.atoms);
+        }
+        self.store_unknown(address, &MemoryPlace::Unknown, 0);
     }
 
     fn clobber(&mut self, clobber: Clobber) {
