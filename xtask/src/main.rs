@@ -34,7 +34,11 @@ enum Task {
     /// Find or install what the build, the demo and the tests need
     Setup,
     /// Set up, then build the agent with its BPF programs (release)
-    Build,
+    Build {
+        /// For another processor than this machine's
+        #[arg(long)]
+        target: Option<setup::Target>,
+    },
     /// Set up, build, and watch a throw-away redis-server go through an eviction burst, for about a minute (needs root)
     Demo,
     /// Set up, build, and measure what watching a redis-server costs it (needs root)
@@ -70,7 +74,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.task {
         Task::Setup => setup::run(setup::For::AllTests)?,
-        Task::Build => drop(setup::build()?),
+        Task::Build { target } => drop(target.map_or_else(setup::build, setup::build_for)?),
         Task::Demo => demo::run()?,
         Task::Bench(arguments) => {
             must_be_root("attach BPF programs")?;

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::debian::{Suite, made, unpacked};
+use evictscope_testkit::debian::{Suite, X86_64, made, unpacked};
 use evictscope_testkit::scrape::Scrape;
 use rustix::thread::CapabilitySet;
 use serde_json::Value;
@@ -48,7 +48,7 @@ pub const KERNELS: [Kernel; 3] = [
 /// Returns the root directory with the kernel of a suite, and a busybox that needs no library.
 pub fn provide(suite: &'static str) -> Result<PathBuf> {
     let packages = ["linux-image-cloud-amd64", "busybox-static"];
-    unpacked(directory()?.join(format!("{suite}-kernel")), Suite(suite, None), &packages)
+    unpacked(directory()?.join(format!("{suite}-kernel")), Suite(suite, None), X86_64, &packages)
 }
 
 /// Returns the capabilities of a unit, named as `setpriv` names them.
