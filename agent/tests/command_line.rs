@@ -2,6 +2,7 @@
 //! the test of debug files is skipped, and says so.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,6 +32,18 @@ fn without_root_each_command_that_attaches_says_what_is_missing() -> anyhow::Res
             ensure!(all.contains(part), "{arguments:?}: {all}");
         }
     }
+    Ok(())
+}
+
+/// What root made there, the service's user could not write.
+#[test]
+fn check_leaves_an_empty_directory_of_records_empty() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777))?;
+    let mut command = evictscope_without_privileges();
+    let (printed, _) = exits(command.args(["check", "--state-dir"]).arg(directory.path()), 1)?;
+    ensure!(printed.contains("records: kept in"), "{printed}");
+    ensure!(std::fs::read_dir(directory.path())?.next().is_none(), "{printed}");
     Ok(())
 }
 

@@ -54,7 +54,7 @@ fn prepare(tag: &str) -> Result<()> {
     // Headings begin with a `#`, which git would take for a comment.
     git(&["tag", "--annotate", "--cleanup=verbatim", "--message", &notes(&changelog)?, tag])?;
     println!("{} has the tag {tag}, and is here alone. What is left:", git(&["log", "-1", "--format=%h %s"])?);
-    println!("    cargo xtask test --all\n    cargo xtask release");
+    println!("    cargo xtask test --all\n    cargo xtask release --sign KEY");
     Ok(())
 }
 
@@ -66,6 +66,10 @@ fn make(tag: &str, key: Option<&str>) -> Result<()> {
         "this commit has no tag {tag}: `cargo xtask release --prepare` makes it. If another commit has it, check that \
          one out, or raise the version in Cargo.toml"
     );
+    if key.is_some() {
+        // That it can is found out before anything takes long.
+        ask(signing(key).args(["--yes", "--output", "/dev/null"]).arg(workspace::root().join("CHANGELOG.md")))?;
+    }
     let target = workspace::target_directory()?;
     let release = target.join(format!("release-{VERSION}"));
     let clone = target.join("release-work");
@@ -83,15 +87,27 @@ fn make(tag: &str, key: Option<&str>) -> Result<()> {
     fs::write(release.join("NOTES.md"), notes).context("cannot write the release notes")?;
     let sums = fs::read_to_string(release.join(SUMS)).context("a release without checksums")?;
     println!("{}:\n{}\n\nWhat is left:", release.display(), sums.trim_end());
-    let mut sign = Command::new("gpg");
-    sign.args(["--armor", "--detach-sign"]).args(key.iter().flat_map(|key| ["--local-user", *key]));
+    let mut sign = signing(key);
     sign.arg(release.join(SUMS));
     if key.is_some() {
-        process::succeed(&mut sign)?
+        ask(&mut sign)?
     } else {
         println!("    {}", process::display(&sign))
     }
     println!("    git push REPOSITORY HEAD {tag}\n    publish the files, with NOTES.md as the text");
+    Ok(())
+}
+
+fn signing(key: Option<&str>) -> Command {
+    let mut gpg = Command::new("gpg");
+    gpg.args(["--armor", "--detach-sign"]).args(key.iter().flat_map(|key| ["--local-user", *key]));
+    gpg
+}
+
+/// Runs a command that may ask for a passphrase on the terminal.
+fn ask(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start `{}`", process::display(command)))?;
+    ensure!(status.success(), "`{}` failed", process::display(command));
     Ok(())
 }
 

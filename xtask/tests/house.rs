@@ -55,6 +55,13 @@ const BOUNDED: [(&str, &str); 19] = [
     ("agent/src/profile/mod.rs", "a setting of the kernel"),
 ];
 
+/// What only the rooms of the instruction sets in `machine/src/isa` name: what decodes them, and registers, by their
+/// names, or as so many.
+const OF_ONE_SET: &str =
+    r"(?i)\biced|x86|\b[er](flags|[abcd]x|[sd]i|[sbi]p)\b|\br(8|9|1[0-5])d?\b|; *16\]|\.\.=?1[56]\b";
+/// The modules of the crate of machine code that know no instruction set; nor does the next crate.
+const OF_ALL_SETS: [&str; 6] = ["code", "dwarf", "flow", "ir", "sites", "stacks"];
+
 type Segments = Vec<String>;
 
 struct Source {
@@ -119,6 +126,26 @@ fn what_opens_a_file_or_reads_memory_has_a_bound() -> Result<()> {
         }
     }
     ensure!(found == BOUNDED.map(|(file, _)| file.to_owned()).into(), "{found:#?}");
+    Ok(())
+}
+
+#[test]
+fn only_its_room_knows_an_instruction_set() -> Result<()> {
+    let names = Regex::new(OF_ONE_SET)?;
+    let mut found = Vec::new();
+    for name in &ORDER[1..] {
+        for (module, Source { file, code, .. }) in modules(name)? {
+            let is_room = module.starts_with(&["isa".to_owned(), "x86_64".to_owned()]);
+            let knows_none = match *name {
+                "evictscope-machine" => module.first().is_some_and(|first| OF_ALL_SETS.contains(&first.as_str())),
+                name => name == "evictscope-plan",
+            };
+            let names = |line: &&str| line.contains("iced_x86") || knows_none && names.is_match(line);
+            let lines = code.lines().filter(|line| !is_room && names(line));
+            found.extend(lines.map(|line| format!("{}: {}", file.display(), line.trim())));
+        }
+    }
+    ensure!(found.is_empty(), "{found:#?}");
     Ok(())
 }
 

@@ -2,11 +2,11 @@
 
 use crate::registers::{is_condition, is_set};
 
-/// Which of the calls that pass an exit, or the inner site, end there: all of them, those that leave its branch one way,
-/// or none.
+/// Which of the calls that pass an exit, or the inner site, end there: all of them, those that leave its branch one
+/// way, or none.
 ///
-/// Four bits say what decides, and their lowest one whether it must not be so; the other twelve say which condition of the
-/// flags it is, by its number in the instruction set, or which register and which bit of it.
+/// Four bits say what decides, and their lowest one whether it must not be so; the other twelve say which condition of
+/// the flags it is, by its number in the instruction set, or which register and which bit of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When(u16);
 

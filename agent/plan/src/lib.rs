@@ -9,7 +9,7 @@
 //! and counters. `named` finds a function that a user names, and names those on stacks.
 //!
 //! It does no I/O: `clippy.toml` disallows files, sockets, processes, clocks and the environment, except in tests.
-//! It never refers to an instruction by its x86-64 name: `evictscope-machine` says what it has to know about one.
+//! It knows no instruction set: `evictscope-machine` says what an instruction does, and where arguments are.
 //!
 //! Deliberately absent: support for inlined copies of the eviction goal that decide in more than
 //! one place. The plan lists them as not found.

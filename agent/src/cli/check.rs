@@ -106,10 +106,10 @@ fn records(checklist: &Checklist, settings: &Settings) {
     }
 }
 
-/// Opens the directory as `run` does. If it does not exist yet, makes another one where it would be, and removes that
-/// again.
+/// Opens the directory as `run` does, if that has been here: what root makes, the service's user cannot write. Else
+/// makes another one there or where it would be, and removes that again.
 fn is_writable(directory: &Path) -> Result<(), StoreError> {
-    if directory.exists() {
+    if directory.join("lock").exists() {
         return Store::open(directory, StoreLimits::default()).map(drop);
     }
     let above = directory.ancestors().find(|above| above.exists()).unwrap_or(directory);

@@ -38,6 +38,8 @@ pub struct KeyspaceLayout {
     pub is_counted: bool,
     /// Whether an object counts as what was asked for, and a table's entry without a value as such.
     pub is_as_asked: bool,
+    /// Whether a string counts as what was asked for.
+    pub has_bare_strings: bool,
 }
 
 /// How Valkey lays out values with buckets.
@@ -97,8 +99,10 @@ static REDIS_6_0: KeyspaceLayout = KeyspaceLayout {
     member_bytes: 24,
     is_counted: false,
     is_as_asked: false,
+    has_bare_strings: true,
 };
-static REDIS_6_2: KeyspaceLayout = KeyspaceLayout { is_ahead: true, ..REDIS_6_0 };
+static REDIS_6_0_9: KeyspaceLayout = KeyspaceLayout { has_bare_strings: false, ..REDIS_6_0 };
+static REDIS_6_2: KeyspaceLayout = KeyspaceLayout { is_ahead: true, ..REDIS_6_0_9 };
 pub static REDIS_7_0: KeyspaceLayout = KeyspaceLayout { database_bytes: 80, exponents: Some(2), ..REDIS_6_2 };
 /// Valkey 7.2 is the same.
 static REDIS_7_2: KeyspaceLayout = KeyspaceLayout {
@@ -162,7 +166,7 @@ pub static VALKEY_9_1: KeyspaceLayout = KeyspaceLayout {
 
 /// By product and release.
 static LAYOUTS: [(&str, &str, &KeyspaceLayout); 14] = [
-    ("redis", "6.0", &REDIS_6_0),
+    ("redis", "6.0", &REDIS_6_0_9),
     ("redis", "6.2", &REDIS_6_2),
     ("redis", "7.0", &REDIS_7_0),
     ("redis", "7.2", &REDIS_7_2),
@@ -183,6 +187,9 @@ impl KeyspaceLayout {
     pub fn of(identity: &Identity) -> anyhow::Result<&'static Self> {
         let product = identity.product.unwrap_or("a server");
         let version = identity.version.as_deref().unwrap_or("of an unknown version");
+        if product == "redis" && matches!(version.as_bytes(), [b'6', b'.', b'0', b'.', b'0'..=b'8']) {
+            return Ok(&REDIS_6_0);
+        }
         // A series may be all that is known.
         let release = version.rsplit_once('.').filter(|(series, _)| series.contains('.'));
         let known = (product, release.map_or(version, |(series, _)| series));
@@ -221,6 +228,8 @@ mod tests {
             assert_eq!(of(Some("redis"), version)?, &REDIS_7_0);
         }
         assert_eq!(of(Some("valkey"), "8.1.1")?, &VALKEY_8_1);
+        let is_bare = |version| of(Some("redis"), version).map(|layout| layout.has_bare_strings);
+        assert!(is_bare("6.0.8")? && !is_bare("6.0.9")? && !is_bare("6.0.10")? && !is_bare("6.0")?);
         for (product, version) in [("valkey", "7.0.15"), ("redis", "7.4-rc1"), ("redis", "8.20.1")] {
             let refused = of(Some(product), version).map_err(|error| error.to_string());
             let named = refused.is_err_and(|error| error.contains(&format!("{product} {version}")));

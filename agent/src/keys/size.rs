@@ -136,7 +136,10 @@ impl Sizes<'_> {
     }
 
     fn string(&self, address: u64) -> Option<u64> {
-        Some(self.rounded(self.memory.string(address)?.allocated()))
+        let bytes = self.memory.string(address)?.allocated();
+        // Since Valkey 8.0 without what the server writes before it.
+        let is_bare = self.layout.has_bare_strings || self.layout.has_forms && self.allocator == Allocator::Asked;
+        Some(if is_bare { bytes } else { self.rounded(bytes) })
     }
 
     /// Returns the size of a ziplist or listpack, which begins with that size and ends with 255.
@@ -316,12 +319,14 @@ pub enum Allocator {
         /// 8 in the one that comes with Redis, 16 in the shared library.
         quantum: u64,
     },
+    /// One that does not tell how much it gave: the server writes before it what it asked for.
+    Asked,
 }
 
 impl Allocator {
     /// Returns which allocator made these allocations (address, bytes). Before each, glibc writes its size, or 16 more
-    /// if it had no smaller piece, and behind it that of the next one, with three bits of its own. jemalloc has other
-    /// contents there.
+    /// if it had no smaller piece, and behind it that of the next one, with three bits of its own. If the allocator
+    /// does not tell, as musl's, the server writes what it asked for. jemalloc has other contents there.
     pub fn of(memory: &Memory, pid: u32, made: &[(u64, u64)]) -> Self {
         let header = |at: Option<u64>| memory.u64(at?.checked_sub(HEADER)?);
         let is_libc = |(address, bytes): &&(u64, u64)| {
@@ -331,8 +336,12 @@ impl Allocator {
             let is_next = next & IN_USE != 0 && (next & !FLAGS).is_multiple_of(16);
             [least, least + 16].contains(&size) && is_next && next < MOST
         };
+        let is_asked = |(address, bytes): &&(u64, u64)| header(Some(*address)) == Some(*bytes);
         if 2 * made.iter().filter(is_libc).count() >= made.len() {
             return Self::Libc;
+        }
+        if 2 * made.iter().filter(is_asked).count() >= made.len() {
+            return Self::Asked;
         }
         let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps());
         let is_jemalloc =
@@ -341,11 +350,11 @@ impl Allocator {
         Self::Jemalloc { quantum: if is_shared { 16 } else { 8 } }
     }
 
-    /// Returns whether an allocation may be of a page or more: glibc has written its size, and jemalloc starts it at a
-    /// page boundary.
+    /// Returns whether an allocation may be of a page or more: its size lies before it, or jemalloc starts it at a page
+    /// boundary.
     pub fn may_be_page(self, memory: &Memory, address: u64) -> Option<bool> {
         Some(match self {
-            Self::Libc => memory.u64(address.checked_sub(HEADER)?)? > PAGE,
+            Self::Libc | Self::Asked => memory.u64(address.checked_sub(HEADER)?)? >= PAGE,
             Self::Jemalloc { .. } => address.is_multiple_of(PAGE),
         })
     }
@@ -354,6 +363,7 @@ impl Allocator {
     pub fn rounded(self, bytes: u64) -> u64 {
         match self {
             Self::Libc => (bytes + HEADER).next_multiple_of(16).max(32) - HEADER,
+            Self::Asked => bytes + HEADER,
             Self::Jemalloc { .. } if bytes <= 8 => 8,
             // Four sizes between two powers of two.
             Self::Jemalloc { quantum } => bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(quantum)),
@@ -363,7 +373,7 @@ impl Allocator {
 
 #[cfg(test)]
 mod tests {
-    use super::Allocator;
+    use super::{Allocator, Memory};
 
     #[test]
     fn sizes_are_rounded_as_the_allocators_do() {
@@ -372,5 +382,17 @@ mod tests {
         assert_eq!(asked.map(jemalloc(8)), [8, 24, 40, 160, 224, 320, 5_120, 24_576]);
         assert_eq!(asked.map(jemalloc(16)), [8, 32, 48, 160, 224, 320, 5_120, 24_576]);
         assert_eq!(asked.map(|bytes| Allocator::Libc.rounded(bytes)), [24, 24, 40, 136, 200, 264, 4_104, 20_488]);
+    }
+
+    #[test]
+    fn what_the_server_writes_before_its_allocations_is_what_it_asked_for() -> anyhow::Result<()> {
+        let memory = Memory::of_this_process()?;
+        let of = |word: u64| {
+            let words = [word, 0, 0, 0];
+            Allocator::of(&memory, std::process::id(), &[(&raw const words[1] as u64, 24)])
+        };
+        assert_eq!([24, 25].map(of), [Allocator::Asked, Allocator::Jemalloc { quantum: 8 }]);
+        assert_eq!(Allocator::Asked.rounded(24), 32);
+        Ok(())
     }
 }

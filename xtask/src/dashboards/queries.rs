@@ -132,7 +132,7 @@ pub fn selectors(expression: &str) -> Result<Vec<String>> {
 
 /// The page with a query for the pods of servers, and what is written before it.
 const PAGE: &str = "docs/KUBERNETES.md";
-const BEFORE: &str = "to any series:\n\n";
+const BEFORE: &str = "any series:\n\n";
 
 const DASHBOARD: &str = "fleet.json";
 

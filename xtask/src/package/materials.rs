@@ -32,7 +32,7 @@ pub struct Crate {
 impl Crate {
     /// Returns its licence in the form of SPDX, which had `/` for `OR` once.
     fn licence(&self) -> String {
-        self.license.as_deref().unwrap_or("NOASSERTION").replace('/', " OR ")
+        self.license.as_deref().unwrap_or("NOASSERTION").split('/').map(str::trim).collect::<Vec<_>>().join(" OR ")
     }
 }
 

@@ -76,6 +76,8 @@ pub enum Source {
 pub fn packages(source: Source) -> Result<Packages> {
     match source {
         Source::Commit => {
+            // Before what takes long.
+            debian::require(&[&debian::PACKING])?;
             let commit = Commit::of_checkout()?;
             setup::build_naming(&commit.variables())?;
             pack(&commit)

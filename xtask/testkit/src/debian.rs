@@ -30,9 +30,9 @@ pub const COMPILERS: Needed = Needed { by: "planning for programs of both compil
 pub const GO: Needed = Needed { by: "generating the dashboards and checking the Helm chart", programs: "go:golang-go" };
 pub const PACKING: Needed = Needed {
     by: "packing",
-    // The last three name the system calls of the unit, make the image, and build the program that makes the manifests
+    // The last four name the system calls of the unit, make the image, and build the program that makes the manifests
     // of the chart.
-    programs: "dh:debhelper rpmbuild:rpm systemd-analyze:systemd podman go:golang-go",
+    programs: "dh:debhelper rpmbuild:rpm systemd-analyze:systemd podman runc go:golang-go",
 };
 pub const PACKAGE: Needed = Needed { by: "trying the packages out", programs: "rpm podman runc mmdebstrap prometheus" };
 pub const MATRIX: Needed = Needed {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use evictscope_model::FileAddress;
 
-use super::graph::{Block, BlockId, FunctionCode};
+use super::graph::{Block, BlockId, Callee, FunctionCode};
 use crate::elf::image::Image;
 use crate::ir::{Flow, Instruction, RegisterSet};
 
@@ -26,20 +26,6 @@ pub fn of(
     let mut survey = Survey { image, known: HashMap::new() };
     let callees = blocks.into_iter().flat_map(|block| &code.blocks[block].instructions).filter_map(Instruction::callee);
     callees.map(|callee| (callee, survey.look_at(callee, MAX_DEPTH))).collect()
-}
-
-/// What a function does with registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Callee {
-    /// The registers that it reads before it writes them.
-    pub reads: RegisterSet,
-    /// The registers that it, or what it calls, writes.
-    pub writes: RegisterSet,
-}
-
-impl Callee {
-    /// A function about which nothing is known.
-    pub const UNKNOWN: Self = Self { reads: RegisterSet::MAX, writes: RegisterSet::MAX };
 }
 
 struct Survey<'a, 'data> {

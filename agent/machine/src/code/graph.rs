@@ -8,9 +8,8 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::algo::{dominators, kosaraju_scc};
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::callees::Callee;
 use crate::budget::Budget;
-use crate::ir::{Flow, Instruction};
+use crate::ir::{Flow, Instruction, RegisterSet};
 use crate::isa::Architecture;
 
 /// How control passes from one block to the next.
@@ -55,6 +54,20 @@ impl Block {
     pub fn address(&self) -> FileAddress {
         self.instructions.first().map(|first| first.address).unwrap_or_default()
     }
+}
+
+/// What a function does with registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Callee {
+    /// The registers that it reads before it writes them.
+    pub reads: RegisterSet,
+    /// The registers that it, or what it calls, writes.
+    pub writes: RegisterSet,
+}
+
+impl Callee {
+    /// A function about which nothing is known.
+    pub const UNKNOWN: Self = Self { reads: RegisterSet::MAX, writes: RegisterSet::MAX };
 }
 
 /// A decoded function.

@@ -1,7 +1,7 @@
 //! Finds the instructions that mention an address or jump to it, without decoding all of the code.
 //!
-//! The instruction set says which bytes may be part of such an instruction. Few of them lead to an address that is looked
-//! for; those are verified by decoding the function from its start.
+//! The instruction set says which bytes may be part of such an instruction. Few of them lead to an address that is
+//! looked for; those are verified by decoding the function from its start.
 
 use std::ops::Range;
 

@@ -205,6 +205,27 @@ impl Address {
     }
 }
 
+/// Something that an effect does with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Where.
+    pub address: Address,
+    /// How many bytes; `None` if that is not known.
+    pub bytes: Option<u16>,
+    /// What it does.
+    pub kind: AccessKind,
+}
+
+/// What an effect can do with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their names say what they are")]
+pub enum AccessKind {
+    Read,
+    Written,
+    /// Only its address is taken.
+    Named,
+}
+
 /// What decides a branch or a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Test {
@@ -322,12 +343,30 @@ impl Effect {
         first.into_iter().chain(second)
     }
 
-    /// Returns where it stores.
-    pub fn stored(&self) -> Option<&Address> {
-        match self {
-            Self::Store { address, .. } | Self::ClobberMemory { address, .. } => Some(address),
-            _ => None,
+    /// Returns what it does with memory. (A push also stores.)
+    pub fn accesses(&self) -> Vec<Access> {
+        let mut all = Vec::new();
+        for expression in self.expressions() {
+            expression.visit(&mut |part| match part {
+                Expression::Load { address, width } => {
+                    all.push(Access { address: *address, bytes: Some((*width).into()), kind: AccessKind::Read });
+                }
+                Expression::Address(address) => {
+                    all.push(Access { address: *address, bytes: None, kind: AccessKind::Named });
+                }
+                _ => {}
+            });
         }
+        all.extend(
+            match self {
+                Self::Read { address, bytes } => Some((address, *bytes, AccessKind::Read)),
+                Self::Store { address, width, .. } => Some((address, Some((*width).into()), AccessKind::Written)),
+                Self::ClobberMemory { address, bytes } => Some((address, *bytes, AccessKind::Written)),
+                _ => None,
+            }
+            .map(|(address, bytes, kind)| Access { address: *address, bytes, kind }),
+        );
+        all
     }
 
     /// Returns the general registers whose content matters to it, apart from the part of one that it does not set.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use evictscope_model::FileAddress;
 
-use super::effect::{Address, Effect, Expression, Test, bit};
+use super::effect::{Access, Effect, Expression, Test, bit};
 use crate::isa::Architecture;
 
 /// The most bytes of one instruction, in any instruction set.
@@ -70,13 +70,7 @@ pub struct Instruction {
 
 impl Instruction {
     /// Makes the instruction whose bytes these are, at most [`MAX_BYTES`].
-    pub fn new(
-        architecture: Architecture,
-        address: FileAddress,
-        bytes: &[u8],
-        flow: Flow,
-        hit: Hit,
-    ) -> Self {
+    pub fn new(architecture: Architecture, address: FileAddress, bytes: &[u8], flow: Flow, hit: Hit) -> Self {
         let mut kept = [0; MAX_BYTES];
         kept.iter_mut().zip(bytes).for_each(|(kept, byte)| *kept = *byte);
         let length = bytes.len().min(MAX_BYTES) as u8;
@@ -102,23 +96,9 @@ impl Instruction {
         })
     }
 
-    /// Returns the addresses that its effects mention.
-    pub fn addresses(&self) -> Vec<Address> {
-        let mut addresses = Vec::new();
-        for effect in self.effects() {
-            addresses.extend(effect.stored());
-            if let Effect::Read { address, .. } = effect {
-                addresses.push(*address);
-            }
-            for expression in effect.expressions() {
-                expression.visit(&mut |part| {
-                    if let Expression::Load { address, .. } | Expression::Address(address) = part {
-                        addresses.push(*address);
-                    }
-                });
-            }
-        }
-        addresses
+    /// Returns what its effects do with memory. (A push also stores.)
+    pub fn accesses(&self) -> impl Iterator<Item = Access> {
+        self.effects().iter().flat_map(Effect::accesses)
     }
 
     /// Returns it as people write it.

@@ -26,8 +26,8 @@
 //! An [`Expression`] is a number of 64 bits. A part of a register, and a load of fewer bytes, is zero-extended; whoever
 //! takes fewer bits of a number takes its lowest. Arithmetic is modulo 2^64, so a sum of 4 bytes is the sum of two
 //! zero-extended registers, of which `Set` takes 4 bytes. An [`Address`] is a sum of a register, a register times a
-//! scale, and a number; one relative to the instruction is already that number. A [`Test`] asks for the last comparison,
-//! whether a register is zero, or one bit of it.
+//! scale, and a number; one relative to the instruction is already that number. A [`Test`] asks for the last
+//! comparison, whether a register is zero, or one bit of it.
 //!
 //! # Examples
 //!
@@ -57,5 +57,7 @@
 mod effect;
 mod instruction;
 
-pub use self::effect::{Address, Clobber, Effect, Expression, Operation, RegisterSet, Relation, Test, bit};
+pub use self::effect::{
+    Access, AccessKind, Address, Clobber, Effect, Expression, Operation, RegisterSet, Relation, Test, bit,
+};
 pub use self::instruction::{Flow, Hit, Instruction, MAX_BYTES};

@@ -3,115 +3,24 @@
 //! A file's header says which one its code is for, so files for any of them can be looked at on any host. Each has a
 //! folder of its own, and nothing outside that knows its instructions, its registers by name, or its conventions.
 
+mod architecture;
 mod convention;
 mod unwinding;
 mod x86_64;
 
-use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_abi::When;
 use evictscope_model::FileAddress;
-use object::elf::EM_X86_64;
 
+pub use self::architecture::{Architecture, Register};
 pub use self::convention::{Convention, numbers};
-pub(crate) use self::unwinding::{Relocation, Unwinding};
+pub(crate) use self::unwinding::Relocation;
 use crate::elf::image::Image;
-use crate::ir::{Effect, Instruction, Test};
-
-/// An instruction set, with the conventions of Linux on it.
-#[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Architecture {
-    /// x86 of 64 bits.
-    #[default]
-    X86_64,
-}
-
-/// A general register.
-#[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Register {
-    /// Whose it is.
-    pub architecture: Architecture,
-    /// Its number in instructions.
-    pub number: u8,
-}
-
-impl Register {
-    /// Returns its index among all registers.
-    pub fn index(self) -> usize {
-        self.number.into()
-    }
-
-    /// Returns what it, or its low 4 bytes, is called.
-    pub fn name(self, width: u8) -> &'static str {
-        self.architecture.convention().register_name(self.number, width)
-    }
-}
-
-/// Where a jump can lead.
-#[derive(Default)]
-pub(crate) struct Targets {
-    pub all: Vec<FileAddress>,
-    /// The check that limits them, if any: nothing may jump past it to code up to the jump.
-    pub check: Option<FileAddress>,
-}
+use crate::ir::{Effect, Instruction};
 
 impl Architecture {
-    /// Returns the one that an ELF header's `e_machine` stands for.
-    pub fn of_machine(machine: u16) -> Option<Self> {
-        (machine == EM_X86_64).then_some(Self::X86_64)
-    }
-
-    /// Returns what functions agree on.
-    pub fn convention(self) -> &'static Convention {
-        match self {
-            Self::X86_64 => &x86_64::CONVENTION,
-        }
-    }
-
-    /// Returns how tables number registers.
-    pub(crate) fn unwinding(self) -> &'static Unwinding {
-        match self {
-            Self::X86_64 => &x86_64::UNWINDING,
-        }
-    }
-
-    /// Returns the number that instructions use for a general register that debug information names.
-    pub(crate) fn register_of_table(self, register: gimli::Register) -> Option<u8> {
-        self.unwinding().numbers.get(usize::from(register.0)).copied()
-    }
-
-    /// Returns what a relocation of a type does, if that is understood.
-    pub(crate) fn relocation(self, kind: u32) -> Option<Relocation> {
-        match self {
-            Self::X86_64 => x86_64::relocation(kind),
-        }
-    }
-
-    /// Finds what looks like a direct call, and returns the address after each, and what it calls.
-    pub(crate) fn calls(
-        self,
-        begin: FileAddress,
-        code: &[u8],
-    ) -> impl Iterator<Item = (FileAddress, FileAddress)> + use<'_> {
-        match self {
-            Self::X86_64 => x86_64::calls(begin, code),
-        }
-    }
-
     /// Decodes the instruction that `bytes` begin with; `None` if they do not begin with one.
     pub fn decode(self, bytes: &[u8], address: FileAddress) -> Option<Instruction> {
         match self {
             Self::X86_64 => x86_64::decode(bytes, address),
-        }
-    }
-
-    /// Returns which calls a test lets go where its branch goes, as the BPF programs know them; `None` if they cannot.
-    pub(crate) fn when(self, test: Test) -> Option<When> {
-        let positive = |when: When, holds| if holds { when } else { when.opposite() };
-        match (self, test) {
-            (Self::X86_64, Test::Compared(relation)) => Some(When::condition(x86_64::condition(relation))),
-            (_, Test::Zero { register, width, is_zero }) => Some(positive(When::not_zero(register, width), !is_zero)),
-            (_, Test::Bit { register, bit, is_set }) => Some(positive(When::bit(register, bit), is_set)),
-            (_, Test::Unknown) => None,
         }
     }
 
@@ -136,8 +45,8 @@ impl Architecture {
         }
     }
 
-    /// Returns where an indirect jump of the function at `entry` can lead, if it is that of a `switch`. `before` has the
-    /// instructions before the jump, the nearest first, and `behind` those that follow it.
+    /// Returns where an indirect jump of the function at `entry` can lead, if it is that of a `switch`. `before` has
+    /// the instructions before the jump, the nearest first, and `behind` those that follow it.
     pub(crate) fn switch<'a>(
         self,
         image: &Image<'_>,
@@ -145,7 +54,7 @@ impl Architecture {
         jump: &Instruction,
         before: impl Iterator<Item = &'a Instruction> + Clone,
         behind: impl Iterator<Item = &'a Instruction>,
-    ) -> Targets {
+    ) -> x86_64::Targets {
         match self {
             Self::X86_64 => x86_64::targets(image, entry, jump, before, behind),
         }

@@ -2,8 +2,8 @@
 //!
 //! `genRedisInfoString()` passes the members whose names INFO shows to a function like `printf`, in the order of the
 //! format: the conversion after `evicted_keys:` tells which argument is `stat_evictedkeys`. Two are printed in other
-//! units than they are kept in, and must be converted as every version does. The calling convention says where each argument
-//! is, and the data flow says what it is. The function is found by the format, so it needs no name.
+//! units than they are kept in, and must be converted as every version does. The calling convention says where each
+//! argument is, and the data flow says what it is. The function is found by the format, so it needs no name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -129,8 +129,8 @@ fn client_memory(image: &Image<'_>, called: BTreeSet<FileAddress>) -> Option<Fil
 /// Returns whether a function can add up what lies at the distances of [`ADDED_UP`].
 fn mentions_what_is_added(code: &FunctionCode) -> bool {
     let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-    let addresses = instructions.flat_map(Instruction::addresses);
-    let loaded: HashSet<FileAddress> = addresses.map(|address| FileAddress::new(address.displacement)).collect();
+    let accesses = instructions.flat_map(Instruction::accesses);
+    let loaded: HashSet<FileAddress> = accesses.map(|access| FileAddress::new(access.address.displacement)).collect();
     loaded.iter().any(|first| ADDED_UP.iter().all(|distance| loaded.contains(&first.wrapping_add(*distance))))
 }
 

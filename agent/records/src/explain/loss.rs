@@ -251,7 +251,7 @@ pub fn tried(cause: CauseKind) -> Option<(&'static str, &'static str)> {
             "456 MiB of hashes at a limit of 500 MiB, FLUSHALL ASYNC, then 9,740 keys of 50 kB: 6,411 evicted when written at once; 606, for which there was no room, when written after 4.7 s",
         ),
         CauseKind::OverLimit => (
-            "Give it the limit that its data needs (maxmemory) before it is promoted, or loads it: the same as its primary's, and twice that with repl-diskless-load swapdb",
+            "Give it the limit that its data needs (maxmemory) before it is promoted, or loads it: the same as its primary's",
             "a replica with 300,000 keys of 87 MiB was promoted: 154,656 evicted in 2 s with a limit of 30 MiB, none with 200 MiB",
         ),
         CauseKind::Scripts => (
@@ -302,6 +302,8 @@ mod tests {
     struct Lost {
         /// Keys that were removed at once after a second.
         removed: u64,
+        /// Keys that expired then.
+        expired: u64,
         /// Values that were being freed besides those of evicted keys.
         freed_besides: u64,
         /// What was above the limit before, bytes, and why nothing was evicted for it.
@@ -325,7 +327,9 @@ mod tests {
         let others = 30 * MIB;
         change_moments(&mut record, |at, moment| {
             let evicted = moment.evicted_keys.unwrap_or_default();
-            let keys = KEYS - evicted + lost.made * evicted / 280_000 - if at >= 1.0 { lost.removed } else { 0 };
+            let then = |keys| if at >= 1.0 { keys } else { 0 };
+            moment.expired_keys = Some(then(lost.expired));
+            let keys = KEYS - evicted + lost.made * evicted / 280_000 - then(lost.removed + lost.expired);
             let of_evicted = |share: f64| (share * (evicted * OF_KEY) as f64) as u64;
             let scripts = of_evicted(lost.scripts);
             let used = others + keys * OF_KEY + scripts + of_evicted(lost.stays);
@@ -356,11 +360,18 @@ mod tests {
         let none = Lost::default();
         let removed = |removed| Lost { removed, ..none };
         let over = |over| Lost { over, ..none };
+        let expired = |expired| Lost { expired, exempt: Some(Exemption::Replica), ..none };
         let freed = |freed_besides| Lost { freed_besides, ..none };
         let scripts = |scripts| Lost { scripts, ..none };
         let stays = |stays| Lost { stays, ..none };
         for (kind, below, above, says) in [
             (CauseKind::Flushed, removed(30_000), removed(60_000), "60.0k of 360k keys (17 %) were removed at once, "),
+            (
+                CauseKind::ExpiredByPromotion,
+                expired(39_999),
+                expired(40_000),
+                "It was promoted, and 40.0k of 400k keys (10 %) expired, ",
+            ),
             (CauseKind::LazyFreeing, freed(0), freed(1), "Lazy freeing was behind: "),
             (CauseKind::OverLimit, over(MIB - 1), over(MIB), "before evictions began: for 59.9 s it evicted nothing"),
             (CauseKind::Scripts, scripts(0.2), scripts(0.3), "Scripts grew by 56.1 MiB, from 0 B to 56.1 MiB"),

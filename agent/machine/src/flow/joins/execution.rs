@@ -10,8 +10,7 @@ use std::rc::Rc;
 
 use super::loops;
 use super::loops::{Loop, Order};
-use crate::code::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
-use crate::code::callees::Callee;
+use crate::code::graph::{Block, BlockId, Callee, EdgeKind, FunctionCode, PerBlock};
 use crate::flow::state::State;
 use crate::flow::state::private;
 use crate::flow::transfer::{KnownEffects, Step};

@@ -12,7 +12,7 @@ use crate::flow::state::State;
 use crate::flow::values::atoms::{Atom, Atoms};
 use crate::flow::values::condition::Flags;
 use crate::flow::values::value::Value;
-use crate::ir::{Address, Effect, Expression, Instruction, RegisterSet, bit};
+use crate::ir::{AccessKind, Address, Effect, Expression, Instruction, RegisterSet, bit};
 use crate::isa::Convention;
 
 /// The order of a function's blocks.
@@ -152,22 +152,16 @@ impl LoopEffects {
                 }
                 Effect::SetLane { vector, .. } => self.vectors |= bit(*vector),
                 Effect::Clobber(clobber) => self.vectors |= clobber.vectors,
-                Effect::Store { address, width, .. } => self.add_store(address, Some((*width).into()), convention),
-                Effect::ClobberMemory { address, bytes } => {
-                    self.add_store(address, bytes.map(i64::from), convention);
-                }
-                Effect::Let { .. }
-                | Effect::Set { .. }
-                | Effect::Compare { .. }
-                | Effect::ZeroAndSign { .. }
-                | Effect::Read { .. } => {}
+                _ => {}
             }
         }
+        let stores = instruction.accesses().filter(|access| access.kind == AccessKind::Written);
+        stores.for_each(|store| self.add_store(&store.address, store.bytes, convention));
     }
 
-    fn add_store(&mut self, address: &Address, width: Option<i64>, convention: &Convention) {
+    fn add_store(&mut self, address: &Address, bytes: Option<u16>, convention: &Convention) {
         let is_direct = address.index.is_none() && !address.is_elsewhere;
-        let slot = width.and_then(|width| slot(address, width, convention));
+        let slot = bytes.and_then(|bytes| slot(address, bytes.into(), convention));
         match slot.filter(|_| is_direct) {
             Some(slot) => self.slots.push(slot),
             None => self.memory = true,

@@ -20,8 +20,8 @@ pub fn blocks_that_access(execution: &mut Execution<'_>, address: FileAddress) -
     for block in code.blocks.ids() {
         let mut is_accessed = false;
         execution.watch(block, |execution, instruction, state| {
-            is_accessed |= instruction.addresses().iter().any(|accessed| {
-                let place = place(&mut execution.atoms, state, accessed);
+            is_accessed |= instruction.accesses().any(|access| {
+                let place = place(&mut execution.atoms, state, &access.address);
                 matches!(place, MemoryPlace::Global(accessed) if accessed == address)
             });
         });
@@ -55,8 +55,8 @@ fn pointers_at(
     state: &State,
     offsets: &[i64],
 ) -> Vec<FileAddress> {
-    let accessed =
-        instruction.addresses().into_iter().filter_map(|address| effective_address(&execution.atoms, state, &address));
+    let accessed = instruction.accesses();
+    let accessed = accessed.filter_map(|access| effective_address(&execution.atoms, state, &access.address));
     let accessed: Vec<Value> = accessed.collect();
     let addresses = state.registers.iter().chain(&accessed);
     let pointer = |address: &Value| {

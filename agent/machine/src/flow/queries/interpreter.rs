@@ -18,7 +18,7 @@ use crate::flow::state::State;
 use crate::flow::transfer::places::{MemoryPlace, place};
 use crate::flow::values::atoms::{Atoms, Limits};
 use crate::flow::values::value::low_bits;
-use crate::ir::{Address, Effect, Expression, Flow, Instruction};
+use crate::ir::{AccessKind, Address, Flow, Instruction};
 
 /// The most instructions in one run.
 const MAX_STEPS: usize = 1 << 14;
@@ -106,37 +106,23 @@ impl<'a, 'data> Interpreter<'a, 'data> {
 
     /// Notes the globals that an instruction loads, and finds out what is known about them.
     fn look_at_memory(&mut self, state: &State, instruction: &Instruction) -> Result<(), Halt> {
-        let mut loaded: Vec<(Address, u16)> = Vec::new();
-        for effect in instruction.effects() {
-            if let Some(address) = effect.stored()
-                && !self.is_on_stack(state, address)
-            {
-                return Err(Halt::Memory(instruction.address));
-            }
-            if let Effect::Read { address, bytes } = effect {
-                loaded.push((*address, bytes.unwrap_or(0)));
-            }
-            for expression in effect.expressions() {
-                expression.visit(&mut |part| {
-                    if let Expression::Load { address, width } = part {
-                        loaded.push((*address, (*width).into()));
-                    }
-                });
-            }
-        }
-        let mut loaded = loaded.into_iter();
-        loaded
-            .try_for_each(|(address, bytes)| self.load(state, address, bytes))
-            .ok_or(Halt::Memory(instruction.address))
+        let mut accesses = instruction.accesses();
+        let is_known = accesses.all(|access| match access.kind {
+            AccessKind::Named => true,
+            _ if self.is_on_stack(state, &access.address) => true,
+            AccessKind::Written => false,
+            AccessKind::Read => self.load(state, &access.address, access.bytes.unwrap_or(0)).is_some(),
+        });
+        if is_known { Ok(()) } else { Err(Halt::Memory(instruction.address)) }
     }
 
-    /// Notes a load; `None` if it is not of the stack, or of a global.
-    fn load(&mut self, state: &State, address: Address, bytes: u16) -> Option<()> {
+    /// Notes the load of a global; `None` if it is another, or nothing is known about it.
+    fn load(&mut self, state: &State, address: &Address, bytes: u16) -> Option<()> {
         // What each thread has of its own, such as the stack protector's canary, can be any number.
-        if address.is_elsewhere || self.is_on_stack(state, &address) {
+        if address.is_elsewhere {
             return Some(());
         }
-        let MemoryPlace::Global(begin) = place(&mut self.execution.atoms, state, &address) else { return None };
+        let MemoryPlace::Global(begin) = place(&mut self.execution.atoms, state, address) else { return None };
         for at in (0..bytes).step_by(8) {
             let load = (begin.wrapping_add(at.into()), bytes.min(8) as u8);
             if !self.execution.known.loads.contains_key(&load)

@@ -9,7 +9,6 @@ use super::cut::CutPoint;
 use super::operand::{Operand, SlotBase};
 use super::returns;
 use super::returns::{from_point, loaded_slots, state_at, with_slots};
-use crate::isa::Register;
 use crate::code::graph::{Block, BlockId, FunctionCode, InstructionId};
 use crate::elf::image::Image;
 use crate::flow::joins::execution::Execution;
@@ -19,6 +18,7 @@ use crate::flow::values::condition;
 use crate::flow::values::condition::{Condition, Relation};
 use crate::flow::values::value::Value;
 use crate::ir::{Address, Effect, Expression, Instruction, Operation};
+use crate::isa::Register;
 
 /// Returns the blocks in which something is multiplied by `factor`.
 pub fn blocks_multiplying(image: &Image<'_>, code: &FunctionCode, factor: f64) -> Vec<BlockId> {

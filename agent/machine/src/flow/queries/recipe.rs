@@ -7,12 +7,12 @@ use serde::{Serialize, Serializer};
 
 use super::operand::{Operand, SlotBase};
 use crate::budget::Budget;
-use crate::isa::Register;
 use crate::flow::joins::execution::Execution;
 use crate::flow::state::State;
 use crate::flow::values::atoms::{Atom, Atoms, Truth};
 use crate::flow::values::condition::{Condition, Relation, implies, is_impossible};
 use crate::flow::values::value::{AtomId, Value};
+use crate::isa::Register;
 
 /// The most places to combine with each other.
 const MAX_PLACES: usize = 32;
@@ -156,7 +156,7 @@ pub fn resolve(atoms: &mut Atoms, value: &Value, facts: &[Condition]) -> Value {
     value
 }
 
-/// Returns the branch of a `cmov` that is taken if `facts` hold.
+/// Returns the option that is chosen if `facts` hold.
 fn decide_select(condition: &Condition, then: &Value, otherwise: &Value, facts: &[Condition]) -> Option<Value> {
     if implies(facts, condition) {
         return Some(then.clone());
@@ -263,7 +263,6 @@ impl Atoms {
 mod tests {
     use super::{Atom, Atoms, Condition, Value};
     use crate::budget::Budget;
-use crate::isa::Register;
     use crate::flow::values::condition::Relation;
     use crate::isa::Architecture;
 

@@ -11,7 +11,6 @@ use evictscope_model::FileAddress;
 
 use super::cut::CutPoint;
 use super::operand::{Operand, SlotBase};
-use crate::isa::Register;
 use crate::code::graph::{BlockId, FunctionCode, InstructionId};
 use crate::flow::joins::execution::Execution;
 use crate::flow::state::State;
@@ -20,6 +19,7 @@ use crate::flow::values::atoms::Atom;
 use crate::flow::values::condition::Flags;
 use crate::flow::values::value::{AtomId, Value};
 use crate::ir::{Address, Effect, Expression, Flow, Instruction};
+use crate::isa::Register;
 
 /// The most steps over all paths from one point. `getMaxmemoryState()` of Redis 8.6 takes over 2,000 if built by clang.
 const MAX_STEPS: usize = 20_000;
@@ -148,10 +148,8 @@ impl<'a> Results<'a> {
 
     /// Returns where it can be, the most likely first.
     fn places(&self) -> impl Iterator<Item = ResultPlace> + '_ {
-        let registers = (self.registers.iter()).map(|number| *number);
-        let registers = [0, 1]
-            .into_iter()
-            .flat_map(move |plus| registers.clone().map(move |number| ResultPlace::Register { number, plus }));
+        let with = |plus| self.registers.iter().map(move |number| ResultPlace::Register { number: *number, plus });
+        let registers = [0, 1].into_iter().flat_map(with);
         registers.chain(self.slots.iter().copied().map(ResultPlace::Slot))
     }
 

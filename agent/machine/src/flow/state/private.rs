@@ -4,127 +4,90 @@
 //! the frame pointer is part of no object that others can reach: the compiler's own slots, and variables.
 
 use crate::code::graph::{BlockId, FunctionCode};
-use crate::ir::{Effect, Expression, Instruction, Operation, bit};
+use crate::ir::{AccessKind, Effect, Expression, Instruction, Operation, bit};
 use crate::isa::Convention;
 
 /// Returns the offset from the stack pointer at entry below which slots are private; [`i64::MIN`] if none is known to
 /// be.
 pub fn below(code: &FunctionCode) -> i64 {
-    let frame = Frame::of(code.architecture.convention());
+    let convention = code.architecture.convention();
     let instructions = || code.blocks.iter().flat_map(|block| &block.instructions);
     let mut effects = instructions().flat_map(Instruction::effects);
-    if !code.unresolved_jumps.is_empty() || !effects.any(|effect| frame.is_moved(effect)) {
+    if !code.unresolved_jumps.is_empty() || !effects.any(|effect| is_moved(effect, convention)) {
         return i64::MIN;
     }
     let begin = code.blocks[BlockId::ENTRY].instructions.iter();
     let mut begin = begin.filter(|instruction| !instruction.does_nothing());
-    let mut begins = |as_expected: fn(&Frame, &Instruction) -> bool| {
-        begin.next().is_some_and(|instruction| as_expected(&frame, instruction))
-    };
-    if !begins(Frame::is_saved) || !begins(Frame::is_begun) {
+    let saves = begin.next().is_some_and(|first| is_saved(first, convention));
+    if !saves || !begin.next().is_some_and(|second| is_begun(second, convention)) {
         return i64::MIN;
     }
     let lowest = instructions()
-        .map(|instruction| frame.taken(instruction))
+        .map(|instruction| taken(instruction, convention))
         .try_fold(0, |lowest, taken| Some(lowest.min(taken?)));
     lowest.unwrap_or(i64::MIN)
 }
 
-/// The two registers that name stack slots, as expressions.
-struct Frame {
-    convention: &'static Convention,
-    stack_pointer: Expression,
-    pointer: Expression,
+/// Returns whether an effect moves the stack pointer by what a register holds, or to where it points.
+fn is_moved(effect: &Effect, convention: &Convention) -> bool {
+    let Effect::Set { register, value, .. } = effect else { return false };
+    let by = match value {
+        Expression::Computed(Operation::Subtract, of) => of.last(),
+        value => Some(value),
+    };
+    let is_moved = |by| matches!(by, &Expression::Register { number, .. } if number != convention.frame_pointer);
+    *register == convention.stack_pointer && by.is_some_and(is_moved)
 }
 
-impl Frame {
-    fn of(convention: &'static Convention) -> Self {
-        let whole = |number| Expression::Register { number, width: 8 };
-        let (stack_pointer, pointer) = (whole(convention.stack_pointer), whole(convention.frame_pointer));
-        Self { convention, stack_pointer, pointer }
-    }
+fn is_saved(instruction: &Instruction, convention: &Convention) -> bool {
+    matches!(instruction.effects(), &[Effect::Push(Expression::Register { number, .. })]
+        if number == convention.frame_pointer)
+}
 
-    /// Returns whether an effect moves the stack pointer by as much as a register says.
-    fn is_moved(&self, effect: &Effect) -> bool {
-        let is_other = |value: &Expression| matches!(value, Expression::Register { .. }) && *value != self.pointer;
-        let Effect::Set { register, value, .. } = effect else { return false };
-        let is_moved = match value {
-            Expression::Computed(Operation::Subtract, of) => of.get(1).is_some_and(is_other),
-            value => is_other(value),
-        };
-        is_moved && *register == self.convention.stack_pointer
-    }
+fn is_begun(instruction: &Instruction, convention: &Convention) -> bool {
+    matches!(instruction.effects(), &[Effect::Set { register, value: Expression::Register { number, .. }, .. }]
+        if (register, number) == (convention.frame_pointer, convention.stack_pointer))
+}
 
-    fn is_saved(&self, instruction: &Instruction) -> bool {
-        matches!(instruction.effects(), [Effect::Push(value)] if *value == self.pointer)
-    }
+/// Returns whether an instruction takes the frame pointer from the stack.
+fn is_restored(instruction: &Instruction, convention: &Convention) -> bool {
+    let [Effect::Let { value: Expression::Load { address, .. }, .. }, moved, set] = instruction.effects() else {
+        return false;
+    };
+    address.base.is_some_and(|base| convention.is_frame(base))
+        && [moved.writes(), set.writes()] == [convention.stack_pointer, convention.frame_pointer].map(bit)
+}
 
-    fn is_begun(&self, instruction: &Instruction) -> bool {
-        matches!(instruction.effects(), [Effect::Set { value, .. }] if *value == self.stack_pointer)
-            && self.is_changed(instruction)
-    }
+/// Returns the lowest offset whose address an instruction computes from the frame pointer, 0 if it computes none;
+/// `None` if that is not known.
+fn taken(instruction: &Instruction, convention: &Convention) -> Option<i64> {
+    let is_meant = [is_saved, is_begun, is_restored].iter().any(|is_meant| is_meant(instruction, convention));
+    let effects = instruction.effects().iter().filter(|_| !is_meant);
+    effects.map(|effect| taken_by(effect, convention)).try_fold(0, |lowest, taken| Some(lowest.min(taken?)))
+}
 
-    fn is_changed(&self, instruction: &Instruction) -> bool {
-        instruction.effects().iter().any(|effect| effect.writes() & bit(self.convention.frame_pointer) != 0)
-    }
-
-    /// Returns whether an instruction gives the frame pointer what was saved, and moves the stack pointer.
-    fn is_restored(&self, instruction: &Instruction) -> bool {
-        let Some((Effect::Let { value: Expression::Load { address, .. }, .. }, others)) =
-            instruction.effects().split_first()
-        else {
-            return false;
-        };
-        let is_moved = others.iter().any(|effect| effect.writes() == bit(self.convention.stack_pointer));
-        address.base.is_some_and(|base| self.convention.is_frame(base)) && is_moved && self.is_changed(instruction)
-    }
-
-    /// Returns the lowest offset whose address an instruction computes from the frame pointer, 0 if it computes none;
-    /// `None` if that is not known.
-    fn taken(&self, instruction: &Instruction) -> Option<i64> {
-        if self.is_saved(instruction) || self.is_begun(instruction) || self.is_restored(instruction) {
-            return Some(0);
+fn taken_by(effect: &Effect, convention: &Convention) -> Option<i64> {
+    let frame = bit(convention.frame_pointer);
+    let to_stack_pointer = effect.writes() == bit(convention.stack_pointer);
+    let mut is_taken = effect.writes() & frame != 0 || matches!(effect, Effect::Clobber(all) if all.from & frame != 0);
+    let mut lowest = 0;
+    for access in effect.accesses().iter().filter(|access| access.address.registers() & frame != 0) {
+        let is_element = access.address.index.is_some();
+        match access.kind {
+            AccessKind::Read => {}
+            AccessKind::Written => is_taken |= is_element,
+            AccessKind::Named if to_stack_pointer => {}
+            AccessKind::Named if is_element => is_taken = true,
+            AccessKind::Named => lowest = access.address.displacement.cast_signed().checked_add(convention.frame)?,
         }
-        if self.is_changed(instruction) {
-            return None;
-        }
-        instruction
-            .effects()
-            .iter()
-            .map(|effect| self.taken_by(effect))
-            .try_fold(0, |lowest, taken| Some(lowest.min(taken?)))
     }
-
-    fn taken_by(&self, effect: &Effect) -> Option<i64> {
-        let frame = self.convention.frame_pointer;
-        // What stores to an element may store anywhere.
-        let stored = effect.stored();
-        if stored.is_some_and(|address| address.index.is_some() && address.registers() & bit(frame) != 0) {
-            return None;
-        }
-        let to_stack_pointer = effect.writes() == bit(self.convention.stack_pointer);
-        if to_stack_pointer || matches!(effect, Effect::Compare { .. }) {
-            return Some(0);
-        }
-        let mut lowest = Some(0);
-        let mut take = |taken: Option<i64>| lowest = lowest.zip(taken).map(|(lowest, taken)| lowest.min(taken));
-        for expression in effect.expressions() {
-            expression.visit(&mut |part| match part {
-                Expression::Address(address) if address.base == Some(frame) => {
-                    let offset = address.displacement.cast_signed().checked_add(self.convention.frame);
-                    take(offset.filter(|_| address.index.is_none()));
-                }
-                Expression::Register { number, .. } if *number == frame => take(None),
-                _ => {}
-            });
-        }
-        if let Effect::Clobber(clobber) = effect
-            && clobber.from & bit(frame) != 0
-        {
-            take(None);
-        }
-        lowest
+    // What is only compared goes nowhere.
+    for expression in effect.expressions().filter(|_| !to_stack_pointer && !matches!(effect, Effect::Compare { .. })) {
+        expression.visit(&mut |part| {
+            is_taken |= matches!(part, Expression::Register { number, .. } if *number == convention.frame_pointer);
+        });
     }
+    (!is_taken).then_some(lowest.min(0))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use evictscope_model::FileAddress;
 
 use self::places::MemoryPlace;
-use crate::code::callees::Callee;
+use crate::code::graph::Callee;
 use crate::flow::state::State;
 use crate::flow::values::atoms::{Atom, Atoms};
 use crate::flow::values::condition::Flags;

@@ -1,11 +1,11 @@
 //! The stack protector's check at the end of a function.
 //!
-//! A static build does not keep the name of `__stack_chk_fail()`, so the check itself is recognised, and the path to that
-//! call is left out of the graph.
+//! A static build does not keep the name of `__stack_chk_fail()`, so the check itself is recognised, and the path to
+//! that call is left out of the graph.
 
 use iced_x86::{Instruction as Decoded, Mnemonic, OpKind, Register};
 
-use super::decoded;
+use super::decode::decoded;
 use crate::ir::{Flow, Instruction, Relation, Test};
 
 /// How many instructions before its comparison the canary may be loaded.

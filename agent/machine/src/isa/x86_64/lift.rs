@@ -7,21 +7,24 @@ use iced_x86::{
     Register,
 };
 
-use super::{RAX, RBP, RCX, RDX, RSP, general_register, is_high_byte, relation, vector};
+use super::decode::decoded;
+use super::operands::{address, address_of, general_register, operand, operand_bits, relation, set, store};
+use super::tables::{RAX, RBP, RCX, RDX, RSP};
+use super::vector;
 use crate::ir::{Address, Clobber, Effect, Expression, Instruction, Operation, RegisterSet, Relation, Test, bit};
 
 /// Returns the effects of an instruction.
 pub fn lift(instruction: &Instruction) -> Vec<Effect> {
-    let decoded = super::decoded(instruction);
+    let decoded = decoded(instruction);
     let mut lifter = Lifter { instruction: &decoded, effects: Vec::new() };
     lifter.lift();
     lifter.effects
 }
 
 /// An instruction, and those of its effects that are known.
-pub struct Lifter<'a> {
-    pub instruction: &'a Decoded,
-    pub effects: Vec<Effect>,
+struct Lifter<'a> {
+    instruction: &'a Decoded,
+    effects: Vec<Effect>,
 }
 
 /// What the first and only temporary of most instructions is called.
@@ -90,8 +93,11 @@ impl Lifter<'_> {
             Mnemonic::Leave if instruction.code() == Code::Leaveq => self.leave(),
             Mnemonic::Nop | Mnemonic::Endbr64 => {}
             _ if instruction.is_jcc_short_or_near() || instruction.is_jmp_short_or_near() => {}
-            _ if self.choice() || self.arithmetic() || vector::lift(self) => {}
-            _ => self.unfollowed(),
+            _ if self.choice() || self.arithmetic() => {}
+            _ => match vector::lift(instruction) {
+                Some(effects) => self.effects.extend(effects),
+                None => self.unfollowed(),
+            },
         }
     }
 
@@ -183,8 +189,8 @@ impl Lifter<'_> {
         true
     }
 
-    /// Lifts multiplications, divisions, shifts and sign extensions. Returns `false` if it is another instruction, or is
-    /// not followed.
+    /// Lifts multiplications, divisions, shifts and sign extensions. Returns `false` if it is another instruction, or
+    /// is not followed.
     fn arithmetic(&mut self) -> bool {
         let instruction = self.instruction;
         let whole = |number| Expression::Register { number, width: 8 };
@@ -251,7 +257,7 @@ impl Lifter<'_> {
         let info = factory.info(instruction);
         for memory in info.used_memory() {
             let (base, index) = (memory.base(), memory.index());
-            let address = made(base, index, memory.scale(), memory.displacement(), memory.segment());
+            let address = address_of(base, index, memory.scale(), memory.displacement(), memory.segment());
             let size = u16::try_from(memory.memory_size().size()).ok().filter(|size| *size > 0);
             let bytes = size.filter(|_| !instruction.is_string_instruction());
             if reads(memory.access()) {
@@ -296,72 +302,6 @@ pub fn writes(access: OpAccess) -> bool {
 
 fn reads(access: OpAccess) -> bool {
     !matches!(access, OpAccess::Write | OpAccess::NoMemAccess | OpAccess::None)
-}
-
-/// Returns the width of an operand in bits.
-fn operand_bits(instruction: &Decoded, operand: u32) -> u8 {
-    let bytes = match instruction.op_kind(operand) {
-        OpKind::Register => instruction.op_register(operand).size(),
-        _ => instruction.memory_size().size(),
-    };
-    u8::try_from(bytes.saturating_mul(8)).unwrap_or(u8::MAX)
-}
-
-/// Returns what an operand is before the instruction.
-pub fn operand(instruction: &Decoded, index: u32) -> Expression {
-    let register = || instruction.op_register(index);
-    match instruction.op_kind(index) {
-        OpKind::Register if !is_high_byte(register()) => match general_register(register()) {
-            Some(number) => Expression::Register { number, width: register().size() as u8 },
-            None => Expression::Unknown,
-        },
-        OpKind::Memory => match instruction.memory_size().size() {
-            width @ (1 | 2 | 4 | 8) => Expression::Load { address: address(instruction), width: width as u8 },
-            _ => Expression::Unknown,
-        },
-        _ => instruction.try_immediate(index).map_or(Expression::Unknown, Expression::Constant),
-    }
-}
-
-/// Returns the effect of setting a register, or a part of one.
-pub fn set(register: Register, value: Expression) -> Effect {
-    match general_register(register) {
-        Some(number) if is_high_byte(register) => {
-            Effect::Clobber(Clobber { registers: bit(number), reads: value.reads(), ..Clobber::default() })
-        }
-        Some(number) => Effect::Set { register: number, width: register.size() as u8, value },
-        None => Effect::Clobber(Clobber { from: value.reads(), reads: value.reads(), ..Clobber::default() }),
-    }
-}
-
-/// Returns the effect of storing to the memory operand.
-fn store(instruction: &Decoded, value: Expression) -> Effect {
-    let address = address(instruction);
-    match instruction.memory_size().size() {
-        width @ (1 | 2 | 4 | 8) => Effect::Store { address, width: width as u8, value },
-        size => Effect::ClobberMemory { address, bytes: u16::try_from(size).ok().filter(|size| *size > 0) },
-    }
-}
-
-/// Returns the address of the memory operand.
-pub fn address(instruction: &Decoded) -> Address {
-    let segment = match instruction.memory_segment() {
-        segment @ (Register::FS | Register::GS) => segment,
-        _ => Register::None,
-    };
-    let (base, index) = (instruction.memory_base(), instruction.memory_index());
-    made(base, index, instruction.memory_index_scale(), instruction.memory_displacement64(), segment)
-}
-
-fn made(base: Register, index: Register, scale: u32, displacement: u64, segment: Register) -> Address {
-    let part = |register: Register| general_register(register).filter(|_| register != Register::None);
-    let is_whole = |register: Register| matches!(register, Register::None | Register::RIP) || register.is_gpr64();
-    Address {
-        base: part(base),
-        index: part(index).map(|index| (index, scale as u8)),
-        displacement,
-        is_elsewhere: matches!(segment, Register::FS | Register::GS) || !is_whole(base) || !is_whole(index),
-    }
 }
 
 /// Returns whether both operands are the same register.

@@ -3,7 +3,7 @@
 use evictscope_model::FileAddress;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, OpKind};
 
-use super::{decoded, made};
+use super::decode::{decoded, made};
 use crate::ir::Instruction;
 
 /// Shows `look` the address of each four bytes that may mention a target, until it returns `false`: read as a distance

@@ -5,11 +5,11 @@ use iced_x86::{
     Code, ConditionCode, FlowControl, Instruction as Decoded, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 
+use super::decode::decoded;
 use super::lift::writes;
-use super::{decoded, is_high_byte};
+use super::operands::is_high_byte;
 use crate::elf::image::Image;
 use crate::ir::{Expression, Flow, Instruction};
-use crate::isa::Targets;
 
 /// The most entries of one table.
 const MAX_TABLE: u64 = 512;
@@ -23,6 +23,14 @@ const MAX_TABLES: usize = 4;
 const LEA: u8 = 0x8d;
 /// How far a function extends if the file does not say, in bytes.
 const DEFAULT_SIZE: u64 = 64 << 10;
+
+/// Where a jump can lead.
+#[derive(Default)]
+pub struct Targets {
+    pub all: Vec<FileAddress>,
+    /// The check that limits them, if any: nothing may jump past it to code up to the jump.
+    pub check: Option<FileAddress>,
+}
 
 #[derive(Clone, Copy)]
 struct IndexCheck {

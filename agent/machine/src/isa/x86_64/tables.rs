@@ -1,10 +1,52 @@
-//! What is not in instructions: the numbers of registers and relocations in tables of the file; calls by their bytes.
+//! Numbers and agreements: the calling convention, and what instructions, tables of a file and the kernel call
+//! registers, conditions and relocations; calls by their bytes.
 
 use evictscope_model::FileAddress;
 use gimli::X86_64;
 use object::elf::{R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE};
 
-use crate::isa::{Relocation, Unwinding};
+use crate::ir::{RegisterSet, Relation};
+use crate::isa::convention::Convention;
+use crate::isa::unwinding::{Relocation, Unwinding};
+
+/// Numbers of registers in instructions.
+pub const RAX: u8 = 0;
+pub const RCX: u8 = 1;
+pub const RDX: u8 = 2;
+pub const RSP: u8 = 4;
+pub const RBP: u8 = 5;
+
+/// The System V ABI. `rax` only holds the number of vector registers that a variadic function gets, and `r10` the
+/// static chain.
+pub const CONVENTION: Convention = Convention {
+    registers: 16,
+    arguments: &[7, 6, 2, 1, 8, 9],
+    result: RAX,
+    vector_arguments: 8,
+    stack_pointer: RSP,
+    frame_pointer: RBP,
+    caller_saved: set(&[0, 1, 2, 6, 7, 8, 9, 10, 11]),
+    passed: set(&[1, 2, 6, 7, 8, 9, 10]),
+    kept_first: &[3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11],
+    pushed_by_call: 8,
+    frame: -8,
+    names: &[
+        "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
+    ],
+    names_of_halves: &[
+        "eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "r8d", "r9d", "r10d", "r11d", "r12d", "r13d", "r14d",
+        "r15d",
+    ],
+};
+
+const fn set(numbers: &[u8]) -> RegisterSet {
+    let (mut set, mut rest) = (0, numbers);
+    while let [number, others @ ..] = rest {
+        set |= 1 << *number;
+        rest = others;
+    }
+    set
+}
 
 /// The System V ABI. The kernel keeps `r15`, `r14`, `r13`, `r12`, `rbp`, `rbx`, `r11`, `r10`, `r9`, `r8`, `rax`, `rcx`,
 /// `rdx`, `rsi`, `rdi`, the number of the system call, and `rip`, `cs`, `eflags`, `rsp`, `ss`.
@@ -33,6 +75,25 @@ pub const UNWINDING: Unwinding = Unwinding {
         (X86_64::RSP, 19),
     ],
 };
+
+/// Returns the number of a condition in instructions.
+pub fn condition(relation: Relation) -> u8 {
+    match relation {
+        Relation::Below => 2,
+        Relation::AboveOrEqual => 3,
+        Relation::Equal => 4,
+        Relation::NotEqual => 5,
+        Relation::BelowOrEqual => 6,
+        Relation::Above => 7,
+        Relation::Negative => 8,
+        Relation::NotNegative => 9,
+        Relation::Less => 12,
+        Relation::GreaterOrEqual => 13,
+        Relation::LessOrEqual => 14,
+        Relation::Greater => 15,
+        Relation::Other(number) => number,
+    }
+}
 
 /// Returns what a relocation of a type does.
 pub fn relocation(kind: u32) -> Option<Relocation> {

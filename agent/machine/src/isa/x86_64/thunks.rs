@@ -1,12 +1,13 @@
-//! Thunks: pieces of code that compilers use instead of an indirect call, jump, or return, so that the CPU predicts none
-//! (`-mindirect-branch=thunk`, `-mfunction-return=thunk`, retpolines).
+//! Thunks: pieces of code that compilers use instead of an indirect call, jump, or return, so that the CPU predicts
+//! none (`-mindirect-branch=thunk`, `-mfunction-return=thunk`, retpolines).
 //!
 //! Each calls its own end, which replaces its return address, or drops it, and returns.
 
 use evictscope_model::FileAddress;
 use iced_x86::{Code, Instruction as Decoded, OpKind, Register};
 
-use super::{decoded, lift};
+use super::decode::decoded;
+use super::operands::operand;
 use crate::elf::image::Image;
 use crate::ir::{Expression, Flow, Instruction};
 
@@ -33,7 +34,7 @@ fn end_of_thunk(image: &Image<'_>, thunk: FileAddress) -> Option<Expression> {
         return None;
     }
     match (places.code(), places.memory_displacement64()) {
-        (Code::Mov_rm64_r64, 0) if places.op0_kind() == OpKind::Memory => Some(lift::operand(&places, 1)),
+        (Code::Mov_rm64_r64, 0) if places.op0_kind() == OpKind::Memory => Some(operand(&places, 1)),
         (Code::Lea_r64_m, 8) if places.op0_register() == Register::RSP => Some(Expression::Unknown),
         _ => None,
     }

@@ -5,24 +5,22 @@
 
 use iced_x86::{Code, EncodingKind, Instruction as Decoded, Mnemonic, OpKind};
 
-use super::general_register;
-use super::lift::{Lifter, address, operand, set};
+use super::operands::{address, general_register, operand, set};
 use crate::ir::{Effect, Expression, Operation};
 
 /// How many lanes of a register are followed.
 const LANES: u8 = 4;
 
-/// Lifts an instruction on vector registers. Returns `false` if it is another, or is not followed.
-pub fn lift(lifter: &mut Lifter<'_>) -> bool {
-    let instruction = lifter.instruction;
+/// Returns the effects of an instruction on vector registers; `None` if it is another, or is not followed.
+pub fn lift(instruction: &Decoded) -> Option<Vec<Effect>> {
     let unknown = |vector, lane| Effect::SetLane { vector, lane, value: Expression::Unknown };
     if instruction.mnemonic() == Mnemonic::Vzeroupper {
-        lifter.effects.extend((0..16).flat_map(|vector| [unknown(vector, 2), unknown(vector, 3)]));
-        return true;
+        return Some((0..16).flat_map(|vector| [unknown(vector, 2), unknown(vector, 3)]).collect());
     }
     if !is_vector(instruction) || source(instruction, 0).is_none() {
-        return false;
+        return None;
     }
+    let mut effects = Vec::new();
     let to = instruction.op0_register();
     let bytes = match instruction.op0_kind() {
         OpKind::Register => to.size(),
@@ -31,31 +29,31 @@ pub fn lift(lifter: &mut Lifter<'_>) -> bool {
     let lanes = u8::try_from(bytes / 8).unwrap_or(LANES).min(LANES);
     let mut values: Vec<_> = (0..lanes).map(|lane| source(instruction, lane).unwrap_or(Expression::Unknown)).collect();
     match instruction.op0_kind() {
-        _ if values.is_empty() => return false,
+        _ if values.is_empty() => return None,
         OpKind::Memory if bytes % 8 == 0 && bytes <= 8 * usize::from(LANES) => {
             let to = address(instruction);
             let stored = (0..).step_by(8).zip(values);
             let store = |(at, value)| Effect::Store { address: to.offset(at), width: 8, value };
-            lifter.effects.extend(stored.map(store));
+            effects.extend(stored.map(store));
         }
-        OpKind::Register if general_register(to).is_some() => lifter.effects.push(set(to, values.swap_remove(0))),
+        OpKind::Register if general_register(to).is_some() => effects.push(set(to, values.swap_remove(0))),
         OpKind::Register if to.is_vector_register() => {
             let vector = to.full_register().number() as u8;
             // SSE leaves the upper half of a register as it is.
             if instruction.code().encoding() != EncodingKind::Legacy {
                 values.resize(LANES.into(), Expression::Constant(0));
             }
-            keep_overwritten(lifter, vector, &mut values);
+            keep_overwritten(&mut effects, vector, &mut values);
             let lanes = (0..).zip(values);
-            lifter.effects.extend(lanes.map(|(lane, value)| Effect::SetLane { vector, lane, value }));
+            effects.extend(lanes.map(|(lane, value)| Effect::SetLane { vector, lane, value }));
         }
-        _ => return false,
+        _ => return None,
     }
-    true
+    Some(effects)
 }
 
 /// Keeps what lanes are made of if one of them needs what an earlier one was.
-fn keep_overwritten(lifter: &mut Lifter<'_>, vector: u8, values: &mut [Expression]) {
+fn keep_overwritten(effects: &mut Vec<Effect>, vector: u8, values: &mut [Expression]) {
     let mut needs = false;
     for (lane, value) in (0..).zip(values.iter()) {
         value.visit(&mut |part| {
@@ -64,7 +62,7 @@ fn keep_overwritten(lifter: &mut Lifter<'_>, vector: u8, values: &mut [Expressio
     }
     for (temporary, value) in (0..).zip(values).filter(|_| needs) {
         let value = std::mem::replace(value, Expression::Temporary(temporary));
-        lifter.effects.push(Effect::Let { temporary, value });
+        effects.push(Effect::Let { temporary, value });
     }
 }
 

@@ -1,0 +1,229 @@
+//! Executes effects with numbers, and holds what becomes of a state against what the processor made of it.
+
+use anyhow::{Result, bail, ensure};
+use evictscope_machine::ir::{Address, Effect, Expression, Flow, Instruction, Operation, Test, bit};
+use evictscope_machine::isa::Architecture;
+
+use super::runner::{FLAGS, MEMORY, PAGE, State, VECTORS, WORDS};
+use super::x86_64;
+
+/// A number, unless it is not followed.
+type Number = Option<u64>;
+
+/// What the effects make of a state.
+struct Effects {
+    state: State,
+    /// Which bits of it are not followed.
+    unknown: State,
+    /// The address of its memory.
+    page: u64,
+    temporaries: [Number; 256],
+}
+
+/// Holds the effects of an instruction against what became of a state, and where the processor went on.
+pub fn compare(instruction: &Instruction, before: &State, page: u64, (after, counter): &(State, u64)) -> Result<()> {
+    let unknown = vec![0; WORDS];
+    let mut effects = Effects { state: before.clone(), unknown, page, temporaries: [None; 256] };
+    let next = instruction.next().get();
+    let said = match &instruction.flow {
+        Flow::Next => Some(next),
+        Flow::Jump(target) | Flow::Call(target) => Some(target.get()),
+        Flow::Branch(test, target) => effects.holds(*test).map(|holds| if holds { target.get() } else { next }),
+        Flow::IndirectCall(to) | Flow::IndirectJump(to) => effects.value(to)?,
+        Flow::Return | Flow::Stop => None,
+    };
+    ensure!(said.is_none_or(|said| said == *counter), "it goes on at {counter:#x}, not at {said:#x?}");
+    if instruction.is_call() || instruction.flow == Flow::Return {
+        // What they do with the stack is what the convention says.
+        effects.unknown[stack_pointer()] = u64::MAX;
+        effects.unknown[MEMORY..].fill(u64::MAX);
+    }
+    for effect in instruction.effects() {
+        effects.execute(effect)?;
+    }
+    let Effects { state, unknown, .. } = effects;
+    for at in 0..WORDS {
+        let (is, said, known) = (after[at], state[at], !unknown[at]);
+        ensure!(is & known == said & known, "word {at} of the state is {is:#x}, not {said:#x}, in {known:#x}");
+    }
+    Ok(())
+}
+
+fn stack_pointer() -> usize {
+    Architecture::X86_64.convention().stack_pointer()
+}
+
+impl Effects {
+    fn execute(&mut self, effect: &Effect) -> Result<()> {
+        match effect {
+            Effect::Let { temporary, value } => self.temporaries[usize::from(*temporary)] = self.value(value)?,
+            Effect::Set { register, width, value } => {
+                let (value, at) = (self.value(value)?, usize::from(*register) * 8);
+                if *width == 4 {
+                    self.write(at, 8, Some(0));
+                }
+                self.write(at, *width, value);
+            }
+            Effect::SetLane { vector, lane, value } => {
+                let value = self.value(value)?;
+                if let Some(at) = lane_at(*vector, *lane) {
+                    self.write(at, 8, value);
+                }
+            }
+            Effect::Store { address, width, value } => {
+                let value = self.value(value)?;
+                self.store(self.address(address), *width, value)?;
+            }
+            Effect::Push(value) => {
+                let value = self.value(value)?;
+                let top = self.read(stack_pointer() * 8, 8).map(|top| top.wrapping_sub(8));
+                self.write(stack_pointer() * 8, 8, top);
+                self.store(top, 8, value)?;
+            }
+            Effect::Compare { left, right, bits } => {
+                self.compare(self.value(left)?.zip(self.value(right)?), *bits, x86_64::OF_COMPARISON);
+            }
+            Effect::ZeroAndSign { of, bits } => {
+                self.compare(self.value(of)?.map(|of| (of, 0)), *bits, x86_64::ZERO_AND_SIGN);
+            }
+            Effect::Clobber(clobber) => {
+                let registers = (0..FLAGS).filter(|number| clobber.registers & bit(*number as u8) != 0);
+                let vectors = (0..64).filter(|number| clobber.vectors & bit(*number) != 0);
+                let lanes = vectors.flat_map(|vector| (0..4).filter_map(move |lane| lane_at(vector, lane)));
+                let flags = clobber.flags.then_some(FLAGS);
+                for word in registers.chain(flags).chain(lanes.map(|at| at / 8)) {
+                    self.unknown[word] = u64::MAX;
+                }
+            }
+            Effect::ClobberMemory { address, bytes } => {
+                let from = self.address(address);
+                let first = from.unwrap_or(self.page).wrapping_sub(self.page);
+                let length = from.and(*bytes).map_or(PAGE, u64::from);
+                for offset in (first..first.saturating_add(length)).take_while(|offset| *offset < PAGE) {
+                    self.write(MEMORY * 8 + offset as usize, 1, None);
+                }
+            }
+            Effect::Read { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Reads some bytes of the state.
+    fn read(&self, at: usize, width: u8) -> Number {
+        (at..at + usize::from(width)).rev().try_fold(0, |value, byte| {
+            let (word, shift) = (byte / 8, byte % 8 * 8);
+            (self.unknown[word] >> shift & 0xff == 0).then(|| value << 8 | self.state[word] >> shift & 0xff)
+        })
+    }
+
+    fn write(&mut self, at: usize, width: u8, value: Number) {
+        for (index, byte) in (at..at + usize::from(width)).enumerate() {
+            let (word, shift) = (byte / 8, byte % 8 * 8);
+            let (new, unknown) = value.map_or((0, 0xff), |value| (value >> (8 * index) & 0xff, 0));
+            self.state[word] = self.state[word] & !(0xff << shift) | new << shift;
+            self.unknown[word] = self.unknown[word] & !(0xff << shift) | unknown << shift;
+        }
+    }
+
+    fn compare(&mut self, sides: Option<(u64, u64)>, bits: u8, known: u64) {
+        self.state[FLAGS] = sides.map_or(0, |(left, right)| x86_64::difference(left, right, bits));
+        self.unknown[FLAGS] = sides.map_or(u64::MAX, |_| !known);
+    }
+
+    /// Stores to memory; anywhere, if the address is not followed.
+    fn store(&mut self, address: Number, width: u8, value: Number) -> Result<()> {
+        match address {
+            Some(address) => self.write(self.in_page(address, width)?, width, value),
+            None => self.unknown[MEMORY..].fill(u64::MAX),
+        }
+        Ok(())
+    }
+
+    fn in_page(&self, address: u64, width: u8) -> Result<usize> {
+        let offset = address.wrapping_sub(self.page);
+        ensure!(offset <= PAGE - u64::from(width), "the processor cannot have found memory at {address:#x}");
+        Ok(MEMORY * 8 + offset as usize)
+    }
+
+    fn address(&self, address: &Address) -> Number {
+        let mut sum = address.displacement;
+        for (number, scale) in address.base.map(|base| (base, 1)).into_iter().chain(address.index) {
+            sum = sum.wrapping_add(self.read(usize::from(number) * 8, 8)?.wrapping_mul(scale.into()));
+        }
+        (!address.is_elsewhere).then_some(sum)
+    }
+
+    fn value(&self, expression: &Expression) -> Result<Number> {
+        Ok(match expression {
+            Expression::Constant(number) => Some(*number),
+            Expression::Register { number, width } => self.read(usize::from(*number) * 8, *width),
+            Expression::Temporary(temporary) => self.temporaries[usize::from(*temporary)],
+            Expression::Lane { vector, lane } => lane_at(*vector, *lane).and_then(|at| self.read(at, 8)),
+            Expression::Load { address, width } => match self.address(address) {
+                Some(address) => self.read(self.in_page(address, *width)?, *width),
+                None => None,
+            },
+            Expression::Address(address) => self.address(address),
+            Expression::Computed(operation, of) => {
+                let of: Option<Vec<u64>> = of.iter().map(|part| self.value(part)).collect::<Result<_>>()?;
+                of.map(|of| computed(*operation, &of)).transpose()?.flatten()
+            }
+            Expression::Select(test, of) => {
+                let [then, otherwise] = [self.value(&of[0])?, self.value(&of[1])?];
+                self.holds(*test).and_then(|holds| if holds { then } else { otherwise })
+            }
+            Expression::Truth(test) => self.holds(*test).map(u64::from),
+            Expression::Unknown => None,
+        })
+    }
+
+    fn holds(&self, test: Test) -> Option<bool> {
+        let read = |register, width| self.read(usize::from(register) * 8, width);
+        match test {
+            Test::Compared(relation) => x86_64::holds(relation, self.state[FLAGS], !self.unknown[FLAGS]),
+            Test::Zero { register, width, is_zero } => Some((read(register, width)? == 0) == is_zero),
+            Test::Bit { register, bit, is_set } => Some((read(register, 8)? >> bit & 1 == 1) == is_set),
+            Test::Unknown => None,
+        }
+    }
+}
+
+/// Returns where a lane is in a state. Not all vector registers are in it: some processors have more than others.
+fn lane_at(vector: u8, lane: u8) -> Option<usize> {
+    let word = VECTORS + usize::from(vector) * 4 + usize::from(lane);
+    (word < MEMORY).then_some(word * 8)
+}
+
+/// Computes what an operation says; `None` where it says no number.
+fn computed(operation: Operation, of: &[u64]) -> Result<Number> {
+    let low = |value: u64, bits: u8| value & (u64::MAX >> (64 - bits));
+    let signed = |value: u64, bits: u8| (value << (64 - bits)).cast_signed() >> (64 - bits);
+    let wide = |value: u64| i128::from(value.cast_signed());
+    let by = |by: u64, bits: u8| by & if bits == 64 { 63 } else { 31 };
+    let double = f64::from_bits;
+    let bits_of = |result: f64| if result.is_nan() { None } else { Some(result.to_bits()) };
+    Ok(match (operation, of) {
+        (Operation::Add, &[left, right]) => Some(left.wrapping_add(right)),
+        (Operation::Subtract, &[left, right]) => Some(left.wrapping_sub(right)),
+        (Operation::Multiply, &[left, right]) => Some(left.wrapping_mul(right)),
+        (Operation::And, &[left, right]) => Some(left & right),
+        (Operation::Or, &[left, right]) => Some(left | right),
+        (Operation::Xor, &[left, right]) => Some(left ^ right),
+        (Operation::ZeroExtend(bits), &[of]) => Some(low(of, bits)),
+        (Operation::SignExtend(bits), &[of]) => Some(signed(of, bits) as u64),
+        (Operation::ShiftLeft(bits), &[of, count]) => Some(of << by(count, bits)),
+        (Operation::ShiftRight(bits), &[of, count]) => Some(low(of, bits) >> by(count, bits)),
+        (Operation::ShiftRightSigned(bits), &[of, count]) => Some((signed(of, bits) >> by(count, bits)) as u64),
+        (Operation::UpperHalf, &[left, right]) => Some(((wide(left) * wide(right)) >> 64) as u64),
+        (Operation::Whole, &[upper, lower, by]) => {
+            ((wide(upper) << 64) | i128::from(lower)).checked_div(wide(by)).map(|quotient| quotient as u64)
+        }
+        (Operation::Double, &[of]) => bits_of(of.cast_signed() as f64),
+        (Operation::DoubleProduct, &[left, right]) => bits_of(double(left) * double(right)),
+        (Operation::DoubleQuotient, &[left, right]) => bits_of(double(left) / double(right)),
+        (Operation::DoubleProductAndSum, &[left, right, added]) => {
+            bits_of(double(left).mul_add(double(right), double(added)))
+        }
+        _ => bail!("{operation:?} of {} numbers", of.len()),
+    })
+}

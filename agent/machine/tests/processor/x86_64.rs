@@ -1,0 +1,165 @@
+//! What of the test is of x86-64: its flags, which forms of instructions a program has, and how one finds memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+
+use evictscope_machine::ir::Relation;
+use iced_x86::{CodeSize, Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
+use iced_x86::{Mnemonic, OpAccess, Register, UsedMemory};
+
+use super::random::Random;
+use super::runner::{CODE, FAR_PAGE, NEAR_PAGE, PAGE, State, THREAD};
+
+const CARRY: u64 = 0x1;
+const ZERO: u64 = 0x40;
+const SIGN: u64 = 0x80;
+const OVERFLOW: u64 = 0x800;
+pub const ZERO_AND_SIGN: u64 = ZERO | SIGN;
+pub const OF_COMPARISON: u64 = CARRY | ZERO | SIGN | OVERFLOW;
+/// These, and those of parity and of half a byte.
+pub const ALL_FLAGS: u64 = OF_COMPARISON | 0x14;
+
+/// Returns the flags of the difference of two numbers.
+pub fn difference(left: u64, right: u64, bits: u8) -> u64 {
+    let [left, right] = [left, right].map(|side| side << (64 - bits));
+    let (signed, overflows) = left.cast_signed().overflowing_sub(right.cast_signed());
+    let flags = [(CARRY, left < right), (ZERO, left == right), (SIGN, signed < 0), (OVERFLOW, overflows)];
+    flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum()
+}
+
+/// Returns whether two numbers compare so, if the flags, those that are known, are those of their difference.
+pub fn holds(relation: Relation, flags: u64, known: u64) -> Option<bool> {
+    let is = |flag| (known & flag != 0).then_some(flags & flag != 0);
+    let less = || Some(is(SIGN)? != is(OVERFLOW)?);
+    Some(match relation {
+        Relation::Equal => is(ZERO)?,
+        Relation::NotEqual => !is(ZERO)?,
+        Relation::Below => is(CARRY)?,
+        Relation::BelowOrEqual => is(CARRY)? || is(ZERO)?,
+        Relation::Above => !is(CARRY)? && !is(ZERO)?,
+        Relation::AboveOrEqual => !is(CARRY)?,
+        Relation::Less => less()?,
+        Relation::LessOrEqual => less()? || is(ZERO)?,
+        Relation::Greater => !less()? && !is(ZERO)?,
+        Relation::GreaterOrEqual => !less()?,
+        Relation::Negative => is(SIGN)?,
+        Relation::NotNegative => !is(SIGN)?,
+        Relation::Other(_) => return None,
+    })
+}
+
+/// Some instructions of each form: each with a random number, and those that have the lowest.
+pub type Examples = BTreeMap<Form, BTreeSet<(u64, Vec<u8>)>>;
+/// The number of a mnemonic with kinds and widths of operands, and bits for what else may matter.
+type Form = (usize, u32);
+/// How many examples of a form to take.
+const EXAMPLES: usize = 8;
+
+/// Adds the instructions of a program's code to the examples. Returns how many there are.
+pub fn add_examples(examples: &mut Examples, code: &[u8]) -> usize {
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let hasher = BuildHasherDefault::<DefaultHasher>::new();
+    let mut count = 0;
+    while decoder.can_decode() {
+        let from = decoder.position();
+        let instruction = decoder.decode();
+        if !instruction.is_invalid() && !is_excluded(&instruction) {
+            count += 1;
+            let bytes = &code[from..decoder.position()];
+            let of_form = examples.entry(form(&instruction)).or_default();
+            of_form.insert((hasher.hash_one(bytes), bytes.to_vec()));
+            if of_form.len() > EXAMPLES {
+                of_form.pop_last();
+            }
+        }
+    }
+    count
+}
+
+/// Returns whether it calls the kernel, or changes how the processor works.
+fn is_excluded(instruction: &Instruction) -> bool {
+    use Mnemonic::{Int, Int1, Int3, Popf, Popfq, Syscall, Sysenter, Wrfsbase};
+    matches!(instruction.mnemonic(), Int | Int1 | Int3 | Popf | Popfq | Syscall | Sysenter | Wrfsbase)
+}
+
+fn form(instruction: &Instruction) -> Form {
+    let registers = (0..instruction.op_count()).map(|operand| instruction.op_register(operand));
+    let is_high = |register| (Register::AH..=Register::BH).contains(&register);
+    let bits = registers.clone().map(|register| register == Register::None).chain(registers.map(is_high)).chain([
+        instruction.op0_register() == instruction.op1_register(),
+        instruction.memory_base() == Register::None,
+        instruction.memory_index() == Register::None,
+        instruction.is_ip_rel_memory_operand(),
+        instruction.segment_prefix() == Register::None,
+        repeats(instruction),
+        instruction.has_lock_prefix(),
+    ]);
+    (instruction.code() as usize, bits.fold(0, |bits, bit| bits << 1 | u32::from(bit)))
+}
+
+fn repeats(instruction: &Instruction) -> bool {
+    instruction.has_rep_prefix() || instruction.has_repne_prefix()
+}
+
+/// One example, made ready to be executed.
+pub struct Example {
+    pub bytes: Vec<u8>,
+    repeats: bool,
+    memory: Vec<UsedMemory>,
+    /// The page of memory that it finds.
+    pub page: u64,
+}
+
+impl Example {
+    /// Makes one whose address of memory is in the page, if that is in the instruction alone.
+    pub fn new(bytes: &[u8], random: &mut Random) -> Self {
+        let mut bytes = bytes.to_vec();
+        let mut decoder = Decoder::with_ip(64, &bytes, CODE, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        let offsets = decoder.get_constant_offsets(&instruction);
+        let mut factory = InstructionInfoFactory::new();
+        let used = factory.info(&instruction).used_memory().iter();
+        let memory: Vec<_> = used.copied().filter(|used| used.access() != OpAccess::NoMemAccess).collect();
+        let is_relative = instruction.is_ip_rel_memory_operand();
+        let is_fixed = |used: &UsedMemory| {
+            [used.base(), used.index()] == [Register::None; 2] && used.segment() != Register::FS && !is_relative
+        };
+        let is_near = |used: &UsedMemory| used.address_size() != CodeSize::Code64 || is_fixed(used);
+        let page = if memory.iter().any(is_near) { NEAR_PAGE } else { FAR_PAGE };
+        if offsets.has_displacement() && (is_relative || memory.iter().any(is_fixed)) {
+            let from = if is_relative { instruction.next_ip() } else { 0 };
+            let to = (page + random.below(PAGE / 64) * 64).wrapping_sub(from).to_le_bytes();
+            let size = offsets.displacement_size();
+            bytes[offsets.displacement_offset()..][..size].copy_from_slice(&to[..size]);
+        }
+        Self { bytes, repeats: repeats(&instruction), memory, page }
+    }
+
+    /// Changes the registers from which it makes addresses, so that those are in the page.
+    pub fn aim(&self, state: &mut State, random: &mut Random) {
+        for used in &self.memory {
+            let [base, index] = [used.base(), used.index()].map(|register| {
+                let register = register.full_register();
+                register.is_gpr64().then(|| register.number())
+            });
+            let alignment = [1, 64][random.below(2) as usize];
+            let of_thread = if used.segment() == Register::FS { THREAD } else { 0 };
+            let to = self.page + random.below(PAGE / alignment) * alignment;
+            let to = to.wrapping_sub(used.displacement()).wrapping_sub(of_thread);
+            let scale = u64::from(used.scale());
+            let (register, value) = match (base, index) {
+                // Some programs multiply by 3, 5 or 9 so.
+                (Some(base), Some(index)) if base == index => (base, to / (1 + scale)),
+                (Some(base), Some(index)) => (base, to.wrapping_sub(state[index].wrapping_mul(scale))),
+                (Some(register), None) => (register, to),
+                (None, Some(register)) => (register, to / scale),
+                (None, None) => continue,
+            };
+            let upper = if used.address_size() == CodeSize::Code64 { 0 } else { random.next() << 32 };
+            state[register] = value ^ upper;
+        }
+        if self.repeats {
+            state[1] = random.below(40);
+        }
+    }
+}
