@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use evictscope_testkit::root::must_be_root;
+use evictscope_testkit::target::Target;
 
 /// Developer tasks of evictscope
 #[derive(Parser)]
@@ -37,7 +38,7 @@ enum Task {
     Build {
         /// For another processor than this machine's
         #[arg(long)]
-        target: Option<setup::Target>,
+        target: Option<Target>,
     },
     /// Set up, build, and watch a throw-away redis-server go through an eviction burst, for about a minute (needs root)
     Demo,
@@ -98,7 +99,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Builds the agent unless it is packed, and tries it on each build, or packs it and tries it on each kernel.
 fn matrix(arguments: &evictscope_trials::Arguments) -> Result<()> {
     if !arguments.packed {
-        setup::build()?;
+        arguments.target.map_or_else(setup::build, setup::build_for)?;
     }
     if arguments.kernels {
         let source = if arguments.packed { package::Source::Packed } else { package::Source::Built };

@@ -4,20 +4,15 @@
 //! A rustup toolchain that has the target's component needs nothing else. Elsewhere, Debian's compiler takes Debian's
 //! library of the same version, out of a root directory of its own: nothing of another processor is installed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::debian::{self, Suite, unpacked};
+use evictscope_testkit::target::Target;
 use evictscope_testkit::{process, workspace};
 
 use super::compiler;
-
-/// A processor that the agent can be built for, besides that of this machine.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Target {
-    Aarch64,
-}
 
 /// Where Debian's compiler comes from (`compiler::DEBIAN_PACKAGES`).
 const SUITE: Suite = Suite("bookworm-security", Some("bookworm"));
@@ -26,50 +21,28 @@ const LIBRARY: &str = "libstd-rust-web-dev";
 const LINKING: [&str; 2] = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 
-impl Target {
-    /// What Rust calls it.
-    pub fn triple(self) -> &'static str {
-        match self {
-            Self::Aarch64 => "aarch64-unknown-linux-gnu",
-        }
+/// Installs what is missing, and returns the variables that a build needs.
+pub fn provide(target: Target) -> Result<Vec<(String, String)>> {
+    debian::require(&[&debian::CROSS])?;
+    // The C compiler answers with a path if it finds a library, and with the bare name if not.
+    if !process::answer_of(Command::new(LINKER).arg("-print-file-name=libc.so"))?.contains('/') {
+        super::install(&LINKING.map(str::to_owned))?;
     }
-
-    /// Installs what is missing, and returns the variables that a build needs.
-    pub fn provide(self) -> Result<Vec<(String, String)>> {
-        debian::require(&[&debian::CROSS])?;
-        // The C compiler answers with a path if it finds a library, and with the bare name if not.
-        if !process::answer_of(Command::new(LINKER).arg("-print-file-name=libc.so"))?.contains('/') {
-            super::install(&LINKING.map(str::to_owned))?;
-        }
-        let triple = self.triple();
-        let variable = |name: &str| format!("CARGO_TARGET_{}_{name}", triple.to_uppercase().replace('-', "_"));
-        let mut variables = vec![(variable("LINKER"), LINKER.to_owned())];
-        if !has_library(Command::new("rustc").current_dir(workspace::root()), triple)? {
-            let rustc = format!("{}/bin/rustc", compiler::DEBIAN_SYSROOT);
-            let version = process::answer_of(Command::new(&rustc).arg("--version"))?;
-            let version = version.split_whitespace().nth(1).context("rustc does not report its version")?;
-            let root = workspace::target_folder("cross")?.join(format!("{LIBRARY}-{version}-{}", debian::AARCH64));
-            let library = library_in(unpacked(root, SUITE, debian::AARCH64, &[LIBRARY])?, triple)?;
-            variables.push(("RUSTC".to_owned(), rustc));
-            variables.push((variable("RUSTFLAGS"), format!("-L{}", library.display())));
-        }
-        Ok(variables)
+    let triple = target.triple();
+    let variable = |name: &str| format!("CARGO_TARGET_{}_{name}", triple.to_uppercase().replace('-', "_"));
+    let mut variables = vec![(variable("LINKER"), LINKER.to_owned())];
+    let mut rustc = Command::new("rustc");
+    rustc.current_dir(workspace::root()).args(["--print", "target-libdir", "--target", triple]);
+    if !Path::new(process::answer_of(&mut rustc)?.trim()).exists() {
+        let rustc = format!("{}/bin/rustc", compiler::DEBIAN_SYSROOT);
+        let version = process::answer_of(Command::new(&rustc).arg("--version"))?;
+        let version = version.split_whitespace().nth(1).context("rustc does not report its version")?;
+        let root = workspace::target_folder("cross")?.join(format!("{LIBRARY}-{version}-{}", target.debian()));
+        let root = unpacked(root, SUITE, target.debian(), &[LIBRARY])?;
+        let library = root.join("usr/lib/rustlib").join(triple).join("lib");
+        ensure!(library.exists(), "{LIBRARY} has no {}", library.display());
+        variables.push(("RUSTC".to_owned(), rustc));
+        variables.push((variable("RUSTFLAGS"), format!("-L{}", library.display())));
     }
-
-    /// Returns the path of the agent's release binary for it.
-    pub fn agent_binary(self) -> Result<PathBuf> {
-        Ok(workspace::target_directory()?.join(self.triple()).join("release/evictscope"))
-    }
-}
-
-/// Returns whether a compiler has its own standard library for a target.
-fn has_library(rustc: &mut Command, triple: &str) -> Result<bool> {
-    let folder = process::answer_of(rustc.args(["--print", "target-libdir", "--target", triple]))?;
-    Ok(Path::new(folder.trim()).exists())
-}
-
-fn library_in(root: PathBuf, triple: &str) -> Result<PathBuf> {
-    let library = root.join("usr/lib/rustlib").join(triple).join("lib");
-    ensure!(library.exists(), "{LIBRARY} has no {}", library.display());
-    Ok(library)
+    Ok(variables)
 }

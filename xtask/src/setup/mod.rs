@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_testkit::target::Target;
 use evictscope_testkit::{debian, process, workspace};
 
 use self::compiler::Compiler;
-pub use self::cross::Target;
 use crate::servers;
 
 /// What to set up for. Each needs what the one before needs.
@@ -50,7 +50,7 @@ pub fn run(purpose: For) -> Result<()> {
             &debian::CONTAINERS,
             &debian::FUZZING,
         ])?;
-        if let Err(reason) = Target::Aarch64.provide() {
+        if let Err(reason) = cross::provide(Target::Aarch64) {
             println!("  building for aarch64 is not possible here: {reason:#}");
         }
         servers::FOR_TESTS.into_iter().for_each(servers::build);
@@ -166,7 +166,7 @@ pub fn build_naming(variables: &[(&str, String)]) -> Result<PathBuf> {
 /// Does the same for another processor.
 pub fn build_for(target: Target) -> Result<PathBuf> {
     run(For::Release)?;
-    compile(release().args(["--target", target.triple()]).envs(target.provide()?))?;
+    compile(release().args(["--target", target.triple()]).envs(cross::provide(target)?))?;
     target.agent_binary()
 }
 

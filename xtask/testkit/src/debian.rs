@@ -39,8 +39,10 @@ pub const MATRIX: Needed = Needed {
     by: "trying other kernels and other builds of servers",
     programs: "qemu-system-x86_64:qemu-system-x86 mmdebstrap cpio setpriv:util-linux gdb strip:binutils",
 };
-pub const CROSS: Needed =
-    Needed { by: "building for another processor", programs: "mmdebstrap aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu" };
+pub const CROSS: Needed = Needed {
+    by: "building for another processor, and trying that",
+    programs: "mmdebstrap aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-system-aarch64:qemu-system-arm readelf:binutils",
+};
 pub const FUZZING: Needed = Needed { by: "libFuzzer", programs: "cc:gcc c++:g++" };
 pub const CONTAINERS: Needed = Needed {
     by: "trying servers in containers",
