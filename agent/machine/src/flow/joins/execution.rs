@@ -194,17 +194,18 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Does the same if `state` holds at the beginning of the block.
+    /// Does the same if `state` holds at the beginning of the block, and returns what holds at its end.
     pub(in crate::flow) fn watch_from(
         &mut self,
         block: BlockId,
         mut state: State,
         mut look: impl FnMut(&mut Self, &Instruction, &State),
-    ) {
+    ) -> State {
         for instruction in &self.code.blocks[block].instructions {
             look(self, instruction, &state);
             self.step(&mut state, instruction);
         }
+        state
     }
 
     /// Returns the same as [`Self::states_in`], if the block is left by an edge.

@@ -91,14 +91,31 @@ impl Order {
             for block in blocks {
                 let instructions = &code.blocks[block].instructions;
                 code.budget.spend(instructions.len() as u64);
-                for instruction in instructions {
-                    changes.add(instruction, convention);
+                let mut rest = instructions.as_slice();
+                while let [instruction, others @ ..] = rest {
+                    let put = others.first().and_then(|pop| put(instruction, pop, convention));
+                    rest = others.get(usize::from(put.is_some())..).unwrap_or_default();
+                    match put {
+                        Some(register) => changes.registers |= bit(register),
+                        None => changes.add(instruction, convention),
+                    }
                 }
             }
             loops.insert(head, Loop { changes: Rc::new(changes), component });
         }
         loops
     }
+}
+
+/// Returns the register into which two instructions put a number by way of the stack, which is the shortest way: they
+/// leave it as it was.
+fn put(push: &Instruction, pop: &Instruction, convention: &Convention) -> Option<u8> {
+    let [Effect::Push(Expression::Constant(_))] = push.effects() else { return None };
+    let pointer = convention.stack_pointer;
+    let popped = pop.effects().iter().fold(0, |written, effect| written | effect.writes()) & !bit(pointer);
+    let is_top = |address: Address| address.base == Some(pointer) && address.index.is_none();
+    let loads = pop.accesses().all(|access| is_top(access.address));
+    (pop.moves_stack() && !pop.is_call() && loads && popped.count_ones() == 1).then(|| popped.trailing_zeros() as u8)
 }
 
 /// What the instructions of a loop change.
