@@ -111,11 +111,15 @@ impl Order {
 /// leave it as it was.
 fn put(push: &Instruction, pop: &Instruction, convention: &Convention) -> Option<u8> {
     let [Effect::Push(Expression::Constant(_))] = push.effects() else { return None };
-    let pointer = convention.stack_pointer;
-    let popped = pop.effects().iter().fold(0, |written, effect| written | effect.writes()) & !bit(pointer);
-    let is_top = |address: Address| address.base == Some(pointer) && address.index.is_none();
-    let loads = pop.accesses().all(|access| is_top(access.address));
-    (pop.moves_stack() && !pop.is_call() && loads && popped.count_ones() == 1).then(|| popped.trailing_zeros() as u8)
+    let top = Address { base: Some(convention.stack_pointer), ..Address::default() };
+    match pop.effects() {
+        [
+            Effect::Let { value: Expression::Load { address, .. }, .. },
+            Effect::Set { .. },
+            Effect::Set { register, .. },
+        ] if pop.moves_stack() && *address == top => Some(*register),
+        _ => None,
+    }
 }
 
 /// What the instructions of a loop change.
