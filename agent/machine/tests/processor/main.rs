@@ -2,9 +2,9 @@
 //!
 //! Examples of each form of instructions in the servers' code are executed by the processor itself, from random states
 //! of the registers, the flags and a page of memory. A followed effect must give the very number that the processor
-//! gives, one that is not followed must say so, and what no effect mentions must be as it was, and must not matter: each
-//! state has a twin in which those registers are others. A state from which the processor cannot execute an instruction
-//! is drawn anew.
+//! gives, one that is not followed must say so, and what no effect mentions must be as it was, and must not matter:
+//! each state has a twin in which those registers are others. A state from which the processor cannot execute an
+//! instruction is drawn anew.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types, reason = "tests do I/O")]
 
 mod effects;

@@ -21,7 +21,7 @@ use crate::isa::{Convention, numbers};
 
 /// What is known about single calls and loads.
 #[derive(Default)]
-pub struct KnownEffects {
+pub struct Known {
     /// By the address of a call, what it leaves in stack slots of 8 bytes, by their offset from the stack
     /// pointer at the caller's entry.
     pub calls: HashMap<FileAddress, Vec<(i64, Value)>>,
@@ -46,7 +46,7 @@ pub struct Step<'a> {
     state: &'a mut State,
     /// Every atom that occurs in the states.
     atoms: &'a mut Atoms,
-    known: &'a KnownEffects,
+    known: &'a Known,
     temporaries: [Value; TEMPORARIES],
     /// Distinguishes the part of an expression that is being looked at.
     part: u32,
@@ -56,12 +56,7 @@ pub struct Step<'a> {
 
 impl<'a> Step<'a> {
     /// Begins to execute an instruction in a state.
-    pub fn new(
-        instruction: &'a Instruction,
-        state: &'a mut State,
-        atoms: &'a mut Atoms,
-        known: &'a KnownEffects,
-    ) -> Self {
+    pub fn new(instruction: &'a Instruction, state: &'a mut State, atoms: &'a mut Atoms, known: &'a Known) -> Self {
         let temporaries = [const { Value::constant(0) }; TEMPORARIES];
         Self { instruction, state, atoms, known, temporaries, part: PARTS, is_compared: false }
     }
