@@ -27,7 +27,7 @@ use self::runner::{CODE, FLAGS, MOST_STATES, Runner};
 use self::x86_64::{Example, Examples};
 
 /// From how many states, each with its twin, to execute each form.
-const STATES: usize = 100;
+const STATES: usize = 50;
 /// How often to draw states for one example, at most.
 const TRIES: usize = 8;
 
