@@ -1,5 +1,5 @@
-//! The registers of the thread that a program runs in, as the kernel passes them. The verifier allows no variable offset
-//! into a context, so each is read by itself.
+//! The registers of the thread that a program runs in, as the kernel passes them. The verifier allows no variable
+//! offset into a context, so each is read by itself.
 #![allow(dead_code, reason = "an object uses only some of it")]
 
 #[cfg(bpf_target_arch = "aarch64")]

@@ -31,8 +31,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Begins one with the kernel and the busybox in `packages`, the first process (a script), and `answers.sh`: of this
-    /// machine's processor, or of another one.
+    /// Begins one with the kernel and the busybox in `packages`, the first process (a script), and `answers.sh`: of
+    /// this machine's processor, or of another one.
     pub fn begin(name: &str, packages: &Path, init: &str, target: Option<Target>) -> Result<Self> {
         let find = |path: &str| find(packages, path);
         let root = crate::directory()?.join(format!("{name}.root"));
