@@ -1,9 +1,9 @@
 //! The order in which other processors see what a program stores.
 //!
 //! The order of x86-64 is enough: others see all stores in the order in which they were made, so only the compiler must
-//! be held back. On aarch64 an exchange that acquires and releases keeps what is before it before what is behind it, but
-//! its own store may be seen late ("barrier-ordered-before" in the Arm Architecture Reference Manual). The kernel makes
-//! such exchanges, and a barrier behind those of processors without them (`emit_ll_sc_atomic`,
+//! be held back. On aarch64 an exchange that acquires and releases keeps the order of what is before it and what is
+//! behind it, but its own store may be seen late ("barrier-ordered-before" in the Arm Architecture Reference Manual).
+//! The kernel makes such exchanges, and a barrier behind those of processors without them (`emit_ll_sc_atomic`,
 //! arch/arm64/net/bpf_jit_comp.c).
 
 use core::ptr::write_volatile;

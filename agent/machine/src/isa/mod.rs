@@ -88,6 +88,13 @@ impl Architecture {
         }
     }
 
+    /// Returns whether an instruction is one of those that linkers put between functions.
+    pub(crate) fn is_padding(self, instruction: &Instruction) -> bool {
+        match self {
+            Self::X86_64 => x86_64::is_padding(instruction.bytes()),
+        }
+    }
+
     /// Returns the addresses that an instruction mentions: as memory, as a number, or as where it goes.
     pub(crate) fn mentioned(self, instruction: &Instruction) -> Vec<FileAddress> {
         match self {

@@ -1,8 +1,8 @@
 //! Tries the sequence lock with every order in which a processor may make the accesses of a program and of the agent.
 //!
 //! Each thread makes its accesses in any order that its processor's memory model allows, one at a time, and all others
-//! see each at once: x86-64 and aarch64 are both multi-copy atomic. What fails here may never be seen to fail on a real
-//! processor, and what holds here holds on each that keeps to its model.
+//! see each at once: x86-64 and aarch64 are both multi-copy atomic. Nothing here runs on a real processor, so what
+//! fails here may never be seen to fail there, and what holds here holds on each that keeps to its model.
 
 use std::collections::HashSet;
 

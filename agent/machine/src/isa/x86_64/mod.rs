@@ -13,6 +13,6 @@ mod vector;
 pub use self::canary::intact_way;
 pub use self::decode::{decode, text};
 pub use self::lift::lift;
-pub use self::references::{candidates, decode_all, decode_over, mentioned};
+pub use self::references::{candidates, decode_all, decode_over, is_padding, mentioned};
 pub use self::switches::{Targets, targets};
 pub use self::thunks::flow_behind;
