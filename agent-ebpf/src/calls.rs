@@ -2,10 +2,11 @@
 
 use aya_ebpf::helpers::{bpf_get_current_task, bpf_probe_read_kernel};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use evictscope_abi::{CallStats, Longest, Probe, ServerConfig, bounds};
+use evictscope_abi::{CallStats, Fault, Longest, Probe, REGISTERS, ServerConfig, bounds};
 
 use crate::kernel::now;
-use crate::maps::{Error, Hit, hit};
+use crate::maps::{self, Error, Hit, hit};
+use crate::registers;
 
 /// A call begins.
 #[inline(always)]
@@ -51,7 +52,7 @@ pub fn try_exit(ctx: &ProbeContext) -> Result<(), Error> {
     let ended = now();
     // SAFETY: the only call in this program.
     let mut hit = unsafe { hit(ctx, Probe::Exit) }?;
-    if hit.calls.inner_since_ns != 0 && ends(ctx, &hit) {
+    if hit.calls.inner_since_ns != 0 && ends(ctx, &hit)? {
         end_inner(&mut hit, ended);
         // The return program has nothing left to count.
         hit.calls.entered_ns = 0;
@@ -61,9 +62,19 @@ pub fn try_exit(ctx: &ProbeContext) -> Result<(), Error> {
 
 /// Returns whether the call that passes a site ends there.
 #[inline(always)]
-pub fn ends(ctx: &ProbeContext, hit: &Hit) -> bool {
-    // SAFETY: the kernel passes the registers of the probed thread.
-    hit.when.holds(unsafe { (*ctx.regs).eflags })
+pub fn ends(ctx: &ProbeContext, hit: &Hit) -> Result<bool, Error> {
+    if registers::CAN_DECIDE
+        && let Some(register) = hit.when.register()
+    {
+        // SAFETY: an update is under way.
+        let scratch = unsafe { &mut *maps::counters(hit.slot)? };
+        let words = scratch.first_chunk_mut().ok_or(Error::Fault(hit.slot, Fault::Map))?;
+        // SAFETY: the kernel passes the registers of the probed thread.
+        unsafe { registers::copy(words, ctx.regs) };
+        return Ok(hit.when.holds(words[usize::from(register) % REGISTERS]));
+    }
+    // SAFETY: as above.
+    Ok(hit.when.holds(unsafe { registers::flags(ctx.regs) }))
 }
 
 /// Notes that an inner call begins, and returns when. Must be called last, so that what the program costs is

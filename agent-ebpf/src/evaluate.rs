@@ -1,21 +1,10 @@
 //! Evaluates recipes on the registers at a probe site.
 
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::{bpf_probe_read_user, generated};
 use evictscope_abi::{EncodedRecipe, EncodedTerm, MAX_READS, REGISTERS, TermKind, WORDS};
 
 /// The registers at a probe site, and what was read from the server's memory.
 pub type SiteWords = [u64; WORDS];
-
-/// Copies the registers to where they can be chosen at run time: the verifier allows no variable
-/// offset into the context itself.
-#[inline(always)]
-pub fn copy_registers(to: &mut SiteWords, regs: &pt_regs) {
-    macro_rules! copy {
-        ($($index:literal $register:ident)*) => { $( to[$index] = regs.$register; )* };
-    }
-    copy!(0 rax 1 rcx 2 rdx 3 rbx 4 rsp 5 rbp 6 rsi 7 rdi 8 r8 9 r9 10 r10 11 r11 12 r12 13 r13 14 r14 15 r15);
-}
 
 /// A value that may not be known. Not an `Option`, whose absent payload the compiler leaves
 /// undefined: the verifier refuses a program that so much as copies it.

@@ -18,9 +18,10 @@ use evictscope_abi::{
 };
 
 use crate::calls::{begin_inner, end_inner, end_noop, ends, lose_unfinished};
-use crate::evaluate::{Known, copy_registers, is_within_limit, place, read_user, read_words, recipe};
+use crate::evaluate::{Known, is_within_limit, place, read_user, read_words, recipe};
 use crate::kernel::now;
 use crate::maps::{self, COUNTER_WORDS, CounterWords, Error, Hit, count_fault, hit};
+use crate::registers;
 
 /// With more allocator counters in use than this, `mem_reported` is not tested against them: it would cost
 /// an evicting call too much.
@@ -56,7 +57,7 @@ pub fn try_goal(ctx: &ProbeContext) -> Result<(), Error> {
         return Ok(());
     }
     // SAFETY: the kernel passes the registers of the probed thread.
-    copy_registers(&mut stats.words, unsafe { &*ctx.regs });
+    unsafe { registers::copy(&mut stats.words.0, ctx.regs) };
     lose_unfinished(&mut hit.calls);
     if !hit.is_observed() {
         return Ok(());
@@ -71,7 +72,7 @@ pub fn try_goal(ctx: &ProbeContext) -> Result<(), Error> {
             }
             // Some calls must not evict, and go from here to where those within the limit return: they end as they
             // begin. If the entry of such a call was seen, its return will be.
-            if hit.calls.entered_ns == 0 && ends(ctx, &hit) {
+            if hit.calls.entered_ns == 0 && ends(ctx, &hit)? {
                 let result = result(&hit, stats);
                 end_evicting(&mut hit, stats, begun, result);
             }
@@ -89,13 +90,13 @@ pub fn try_done(ctx: &ProbeContext) -> Result<(), Error> {
     let ended = now();
     // SAFETY: the only call in this program.
     let mut hit = unsafe { hit(ctx, Probe::Exit) }?;
-    if hit.calls.inner_since_ns == 0 || !ends(ctx, &hit) {
+    if hit.calls.inner_since_ns == 0 || !ends(ctx, &hit)? {
         return Ok(());
     }
     // SAFETY: an update is under way.
     let stats = unsafe { &mut *maps::eviction(hit.slot)? };
     // SAFETY: the kernel passes the registers of the probed thread.
-    copy_registers(&mut stats.words, unsafe { &*ctx.regs });
+    unsafe { registers::copy(&mut stats.words.0, ctx.regs) };
     let result = result(&hit, stats);
     // The return program has nothing left to count.
     hit.calls.entered_ns = 0;
@@ -107,7 +108,7 @@ pub fn try_done(ctx: &ProbeContext) -> Result<(), Error> {
 #[inline(always)]
 fn result(hit: &Hit, stats: &EvictionStats) -> ResultKind {
     match hit.config.eviction.results.get(hit.site as usize) {
-        Some(of) => match place(of, &stats.words) {
+        Some(of) => match place(of, &stats.words.0) {
             Known { value, is_known: true } => ResultKind::of(value as u32),
             _ => ResultKind::Unknown,
         },
@@ -129,7 +130,7 @@ enum Kind {
 /// Evaluates the recipes into `pending`.
 #[inline(always)]
 fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Kind, Error> {
-    let is_read = read_words(&hit.config.eviction.reads, &mut stats.words);
+    let is_read = read_words(&hit.config.eviction.reads, &mut stats.words.0);
     if !is_read {
         count_fault(hit.slot, Fault::Recipe);
     }
@@ -231,7 +232,7 @@ fn known(hit: &Hit, stats: &EvictionStats, is_read: bool, variable: Variable) ->
     if !is_read || !how.is_known() {
         return Known::NOT;
     }
-    Known { value: recipe(how, &stats.words), is_known: true }
+    Known { value: recipe(how, &stats.words.0), is_known: true }
 }
 
 #[inline(always)]

@@ -9,9 +9,10 @@ use aya_log_ebpf::warn;
 use evictscope_abi::{CycleCheck, CycleType, EncodedTerm, ExpireStats, Fault, Probe, TermKind, bounds};
 
 use crate::calls::{Left, begin_inner, ends, leave_inner, lose_unfinished};
-use crate::evaluate::{self, Known, SiteWords, copy_registers};
+use crate::evaluate::{self, Known, SiteWords};
 use crate::kernel::now;
 use crate::maps::{self, Error, count_fault, hit};
+use crate::registers;
 
 /// A cycle has passed its early returns.
 #[inline(always)]
@@ -25,12 +26,12 @@ pub fn try_start(ctx: &ProbeContext) -> Result<(), Error> {
         return Ok(());
     }
     // SAFETY: the kernel passes the registers of the probed thread.
-    copy_registers(&mut stats.words, unsafe { &*ctx.regs });
+    unsafe { registers::copy(&mut stats.words.0, ctx.regs) };
     let Some(start) = hit.config.expire.starts.get(hit.site as usize) else {
         return Ok(());
     };
-    let Known { value, is_known } = place(hit.slot, &start.cycle_type, &stats.words);
-    let job = place(hit.slot, &start.job, &stats.words);
+    let Known { value, is_known } = place(hit.slot, &start.cycle_type, &stats.words.0);
+    let job = place(hit.slot, &start.job, &stats.words.0);
     // Each is an `int`; above it can be anything.
     let (value, job) = (value as u32 as u64, job.value as u32 as u64);
     if is_known && value | job > CycleType::Fast as u64 {
@@ -53,18 +54,18 @@ pub fn try_end(ctx: &ProbeContext) -> Result<(), Error> {
     let ended = now();
     // SAFETY: the only call in this program.
     let mut hit = unsafe { hit(ctx, Probe::Exit) }?;
-    if hit.calls.inner_since_ns == 0 || !ends(ctx, &hit) {
+    if hit.calls.inner_since_ns == 0 || !ends(ctx, &hit)? {
         return Ok(());
     }
     // SAFETY: an update is under way.
     let stats = unsafe { &mut *maps::expire(hit.slot)? };
     // SAFETY: the kernel passes the registers of the probed thread.
-    copy_registers(&mut stats.words, unsafe { &*ctx.regs });
+    unsafe { registers::copy(&mut stats.words.0, ctx.regs) };
     let Left { wall: duration, .. } = leave_inner(&mut hit, ended);
     let (mut sampled, mut expired) = (Known::NOT, Known::NOT);
     if let Some(keys) = hit.config.expire.ends.get(hit.site as usize) {
-        sampled = place(hit.slot, &keys.sampled, &stats.words);
-        expired = place(hit.slot, &keys.expired, &stats.words);
+        sampled = place(hit.slot, &keys.sampled, &stats.words.0);
+        expired = place(hit.slot, &keys.expired, &stats.words.0);
     }
     if sampled.is_known && expired.is_known && expired.value > sampled.value {
         stats.check_failures[CycleCheck::Keys as usize] += 1;

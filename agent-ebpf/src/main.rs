@@ -4,6 +4,7 @@
 //! Memory of the traced process is only read, never written.
 #![no_std]
 #![no_main]
+#![cfg_attr(bpf_target_arch = "aarch64", feature(asm_experimental_arch))]
 #![allow(missing_docs, reason = "the macros of aya-ebpf make public items without docs")]
 
 mod calls;
@@ -12,6 +13,8 @@ mod eviction;
 mod expire;
 mod kernel;
 mod maps;
+mod order;
+mod registers;
 mod stack;
 
 use aya_ebpf::macros::{uprobe, uretprobe};

@@ -20,14 +20,15 @@ use kernel::{or_zero, write};
 
 /// The most steps through the tree: three for each mapping, and some for those of other pages.
 const STEPS: u32 = 8 * MOST_MAPPINGS;
-/// Bits of a page's size.
-const PAGE_BITS: u32 = 12;
 /// The colour in the link to a node's parent.
 const COLOUR: u64 = 3;
 
 /// Where the members are, by [`MapperMember`]. Written before the program is loaded, and never again.
 #[unsafe(no_mangle)]
 static OFFSETS: [u32; MapperMember::COUNT] = [0; MapperMember::COUNT];
+/// Bits of a page's size. Written before the program is loaded, too.
+#[unsafe(no_mangle)]
+static PAGE_BITS: u32 = 12;
 
 /// What the kernel passes to a program on the mappings of tasks (`struct bpf_iter__task_vma`).
 #[repr(C)]
@@ -161,7 +162,9 @@ fn visit(walk: &mut Walk, mapping: u64) -> bool {
 fn last_page(mapping: u64, first: u64) -> u64 {
     let end: u64 = member(mapping, MapperMember::End);
     let bytes = end.wrapping_sub(member(mapping, MapperMember::Start));
-    first.wrapping_add(bytes >> PAGE_BITS).wrapping_sub(1)
+    // SAFETY: as in `offset`.
+    let bits = unsafe { read_volatile(addr_of!(PAGE_BITS)) };
+    first.wrapping_add(bytes >> (bits & 63)).wrapping_sub(1)
 }
 
 #[inline(always)]

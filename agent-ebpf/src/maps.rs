@@ -1,8 +1,7 @@
 //! The maps, and how a program finds its entries in them.
 
 use core::ops::{Deref, DerefMut};
-use core::ptr::{addr_of_mut, read_volatile, write_volatile};
-use core::sync::atomic::{Ordering, compiler_fence};
+use core::ptr::{addr_of_mut, read_volatile};
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_F_MMAPABLE;
@@ -14,6 +13,8 @@ use evictscope_abi::{
     COUNTER_BYTES, CallStats, Cookie, EvictionStats, ExpireStats, Fault, FaultCounts, MAX_FUNCTIONS, MAX_SERVERS,
     Probe, ServerConfig, Updated, When,
 };
+
+use crate::order::{store_first, store_last};
 
 /// By slot: what the programs need to know about a server.
 #[map]
@@ -94,10 +95,8 @@ impl<T> Update<T> {
         // SAFETY: the caller guarantees validity.
         unsafe {
             let begun = (*counters).begun.wrapping_add(1);
-            write_volatile(addr_of_mut!((*counters).begun), begun);
+            store_first(addr_of_mut!((*counters).begun), begun);
         }
-        // For the compiler only: an x86 CPU shows its stores to others in order.
-        compiler_fence(Ordering::Release);
         Self(counters)
     }
 }
@@ -123,9 +122,8 @@ impl<T> DerefMut for Update<T> {
 impl<T> Drop for Update<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        compiler_fence(Ordering::Release);
         // SAFETY: guaranteed by `begin`'s caller.
-        unsafe { write_volatile(addr_of_mut!((*self.0).finished), (*self.0).begun) };
+        unsafe { store_last(addr_of_mut!((*self.0).finished), (*self.0).begun) };
     }
 }
 

@@ -7,12 +7,13 @@
 #![allow(missing_docs, reason = "the macros of aya-ebpf make public items without docs")]
 
 mod kernel;
+mod registers;
 
 use core::ffi::c_void;
 use core::ptr::{addr_of, addr_of_mut, read_volatile, write_volatile};
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::bindings::{BPF_F_MMAPABLE, pt_regs};
+use aya_ebpf::bindings::BPF_F_MMAPABLE;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::{
     bpf_get_attach_cookie, bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
@@ -21,7 +22,8 @@ use aya_ebpf::macros::{map, perf_event};
 use aya_ebpf::maps::{Array, RingBuf};
 use aya_ebpf::programs::PerfEventContext;
 use evictscope_abi::{
-    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES, profile_slot,
+    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, SAVED_STACK_POINTER, STACK_PAGE, STACK_PAGES,
+    profile_slot,
 };
 use kernel::now;
 
@@ -29,8 +31,6 @@ use kernel::now;
 const RING_BYTES: u32 = 1 << 22;
 /// `BPF_RB_NO_WAKEUP`: the reader polls.
 const NO_WAKEUP: u64 = 1;
-/// The bits of `cs` that are set while a thread's own code runs.
-const USER_MODE: u64 = 3;
 
 /// By profile.
 #[map]
@@ -79,23 +79,19 @@ fn try_sample(ctx: &PerfEventContext) -> Option<()> {
 /// Fills a sample.
 #[inline(always)]
 fn take(ctx: &PerfEventContext, sample: *mut ProfileSample, cookie: u64, at_ns: u64) {
-    // SAFETY: the context is the one that the program was called with, and its registers come first; the kernel gave
-    // the room for the sample.
+    // SAFETY: the kernel gave the room for the sample.
     unsafe {
         (*sample).profile = cookie;
         (*sample).pages = 0;
         (*sample).at_ns = at_ns;
-        let interrupted = addr_of!((*ctx.ctx).regs);
-        if read_volatile(addr_of!((*interrupted).cs)) & USER_MODE == USER_MODE {
-            copy_registers(&mut (*sample).registers, interrupted);
-        } else {
+        if !registers::copy_interrupted(&mut (*sample).registers, ctx) {
             let saved = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const c_void;
             let bytes = size_of::<[u64; SAVED_REGISTERS]>() as u32;
             if bpf_probe_read_kernel((&raw mut (*sample).registers).cast(), bytes, saved) != 0 {
                 return;
             }
         }
-        let from = (*sample).registers[ProfileSample::RSP] & !(STACK_PAGE as u64 - 1);
+        let from = (*sample).registers[SAVED_STACK_POINTER] & !(STACK_PAGE as u64 - 1);
         for page in 0..STACK_PAGES {
             let to = (&raw mut (*sample).stack[page]).cast();
             let address = from + (page * STACK_PAGE) as u64;
@@ -105,23 +101,6 @@ fn take(ctx: &PerfEventContext, sample: *mut ProfileSample, cookie: u64, at_ns: 
             (*sample).pages = page as u64 + 1;
         }
     }
-}
-
-/// Copies the registers of the context one by one: the verifier allows no other way to read it.
-///
-/// # Safety
-///
-/// `from` must be the beginning of the context.
-#[inline(always)]
-unsafe fn copy_registers(to: &mut [u64; SAVED_REGISTERS], from: *const pt_regs) {
-    macro_rules! copy {
-        ($($index:literal $register:ident)*) => {$(
-            // SAFETY: a field of the context.
-            to[$index] = unsafe { read_volatile(addr_of!((*from).$register)) };
-        )*};
-    }
-    copy!(0 r15 1 r14 2 r13 3 r12 4 rbp 5 rbx 6 r11 7 r10 8 r9 9 r8 10 rax 11 rcx 12 rdx 13 rsi 14 rdi
-        15 orig_rax 16 rip 17 cs 18 eflags 19 rsp 20 ss);
 }
 
 /// # Safety

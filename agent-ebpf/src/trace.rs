@@ -16,6 +16,7 @@
 #[allow(dead_code, reason = "the daemon's programs evaluate more than this one does")]
 mod evaluate;
 mod kernel;
+mod registers;
 mod stack;
 
 use core::ptr::{addr_of, addr_of_mut, read_volatile, write_volatile};
@@ -27,7 +28,7 @@ use aya_ebpf::helpers::generated::bpf_get_attach_cookie;
 use aya_ebpf::macros::{map, uprobe, uretprobe};
 use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use evaluate::{Known, SiteWords, copy_registers, is_within_limit, read_user, read_words, recipe};
+use evaluate::{Known, SiteWords, is_within_limit, read_user, read_words, recipe};
 use evictscope_abi::{
     Cookie, EVICTION, EvictionConfig, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedCall, TracedThread,
     Variable, trace_bucket,
@@ -36,8 +37,6 @@ use kernel::now;
 
 /// Room for slow calls until they are read, in bytes: some 8,000 calls.
 const RING_BYTES: u32 = 1 << 18;
-/// The size of the return address, bytes.
-const RETURN_ADDRESS: u64 = 8;
 /// `BPF_RB_NO_WAKEUP`: the reader polls.
 const NO_WAKEUP: u64 = 1;
 
@@ -186,7 +185,7 @@ fn try_enter(ctx: &ProbeContext) -> Option<()> {
     let thread = hit.thread()?;
     thread.calls.entry_hits += 1;
     // SAFETY: the kernel passes the registers of the probed thread.
-    let stack_pointer = unsafe { (*ctx.regs).rsp };
+    let stack_pointer = unsafe { registers::stack_pointer(ctx.regs) };
     if thread.since_ns != 0 && thread.generation == hit.generation() {
         if stack_pointer < thread.stack_pointer {
             thread.calls.nested += 1;
@@ -215,7 +214,7 @@ fn try_return(ctx: &RetProbeContext) -> Option<()> {
     let hit = Hit::find()?;
     let thread = hit.thread()?;
     // SAFETY: the kernel passes the registers of the probed thread.
-    let returned = unsafe { (*ctx.regs).rsp }.wrapping_sub(RETURN_ADDRESS);
+    let returned = unsafe { registers::stack_pointer(ctx.regs) }.wrapping_sub(registers::RETURNED);
     let is_it = thread.stack_pointer == returned && thread.generation == hit.generation();
     if thread.since_ns == 0 || !is_it {
         return None;
@@ -269,7 +268,7 @@ fn is_over_the_limit(ctx: &ProbeContext) -> Option<bool> {
     // SAFETY: a valid entry, which nothing else uses at the same time.
     let words = unsafe { &mut *TRACE_WORDS.get_ptr_mut(0)? };
     // SAFETY: the kernel passes the registers of the probed thread.
-    copy_registers(words, unsafe { &*ctx.regs });
+    unsafe { registers::copy(words, ctx.regs) };
     if !read_words(&config.reads, words) {
         return Some(true);
     }

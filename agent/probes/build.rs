@@ -14,6 +14,11 @@ use aya_build::{Package, Toolchain};
 fn main() -> anyhow::Result<()> {
     let root_dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../agent-ebpf");
     share_builds()?;
+    if env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|target| target == "aarch64") {
+        // The programs need an instruction that only inline assembly has, as aya-ebpf does (`.cargo/config.toml`).
+        // SAFETY: there is no other thread.
+        unsafe { env::set_var("RUSTC_BOOTSTRAP", "aya_ebpf,evictscope_programs") };
+    }
     aya_build::build_ebpf(
         [Package { name: "evictscope-ebpf", root_dir, ..Default::default() }],
         Toolchain::Custom("evictscope-bpf"),

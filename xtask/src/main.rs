@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use evictscope_testkit::root::must_be_root;
+use evictscope_testkit::target::Target;
 
 /// Developer tasks of evictscope
 #[derive(Parser)]
@@ -34,7 +35,11 @@ enum Task {
     /// Find or install what the build, the demo and the tests need
     Setup,
     /// Set up, then build the agent with its BPF programs (release)
-    Build,
+    Build {
+        /// For another processor than this machine's
+        #[arg(long)]
+        target: Option<Target>,
+    },
     /// Set up, build, and watch a throw-away redis-server go through an eviction burst, for about a minute (needs root)
     Demo,
     /// Set up, build, and measure what watching a redis-server costs it (needs root)
@@ -70,7 +75,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.task {
         Task::Setup => setup::run(setup::For::AllTests)?,
-        Task::Build => drop(setup::build()?),
+        Task::Build { target } => drop(target.map_or_else(setup::build, setup::build_for)?),
         Task::Demo => demo::run()?,
         Task::Bench(arguments) => {
             must_be_root("attach BPF programs")?;
@@ -94,7 +99,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Builds the agent unless it is packed, and tries it on each build, or packs it and tries it on each kernel.
 fn matrix(arguments: &evictscope_trials::Arguments) -> Result<()> {
     if !arguments.packed {
-        setup::build()?;
+        arguments.target.map_or_else(setup::build, setup::build_for)?;
     }
     if arguments.kernels {
         let source = if arguments.packed { package::Source::Packed } else { package::Source::Built };

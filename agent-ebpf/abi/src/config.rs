@@ -1,7 +1,7 @@
 //! What a program needs to know about one server: how to compute the variables at a site, and where to find the
 //! values that they are checked against.
 
-use crate::MAX_FUNCTIONS;
+use crate::{MAX_FUNCTIONS, REGISTERS};
 
 /// The most exits of a function at which one plan may read values.
 pub const MAX_DONE_SITES: usize = 16;
@@ -11,10 +11,20 @@ pub const MAX_START_SITES: usize = 2;
 pub const MAX_TERMS: usize = 3;
 /// The most places in the server's memory that the recipes of one plan may need, counting neighbouring words as one.
 pub const MAX_READS: usize = 8;
-/// How many registers there are, by their x86-64 number.
-pub const REGISTERS: usize = 16;
-/// How many words recipes are evaluated on: the registers, then two for each read.
-pub const WORDS: usize = REGISTERS + 2 * MAX_READS;
+/// How many words recipes are evaluated on: the registers, then two for each read. A power of two, because the verifier
+/// knows the bounds of what a mask leaves.
+pub const WORDS: usize = (REGISTERS + 2 * MAX_READS).next_power_of_two();
+
+/// Scratch space of a program: the registers at a probe site, and what was read for the recipes.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Words(pub [u64; WORDS]);
+
+impl Default for Words {
+    fn default() -> Self {
+        Self([0; WORDS])
+    }
+}
 
 /// The goal variables, and `maxmemory`; the value is the index in [`EvictionConfig::recipes`].
 #[repr(usize)]
@@ -57,8 +67,8 @@ pub enum TermKind {
 pub struct EncodedTerm {
     /// A [`TermKind`].
     pub kind: u8,
-    /// Number of the register, as x86-64 encodes it (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, …). In a recipe also the
-    /// number of a word that was read: `REGISTERS + 2 * i` is the first one of [`EvictionConfig::reads`]`[i]`.
+    /// Number of the register in instructions. In a recipe also the number of a word that was read:
+    /// `REGISTERS + 2 * i` is the first one of [`EvictionConfig::reads`]`[i]`.
     pub register: u8,
     /// Bytes: 4 (zero-extended) or 8; for a read also 16, which are two words.
     pub width: u8,

@@ -1,5 +1,7 @@
 //! What the profiler shares with its program, an object of its own that is loaded once for all profiles.
 
+use crate::SAVED_REGISTERS;
+
 /// How many profiles can be taken at the same time.
 pub const MAX_PROFILES: u32 = 256;
 
@@ -7,9 +9,6 @@ pub const MAX_PROFILES: u32 = 256;
 pub const STACK_PAGE: usize = 4096;
 /// The most pages that are copied, the one with the stack pointer first: at least 32 KiB from there on.
 pub const STACK_PAGES: usize = 9;
-
-/// How many registers the kernel keeps of an interrupted thread (`struct pt_regs` of x86-64).
-pub const SAVED_REGISTERS: usize = 21;
 
 /// One sample of a main thread.
 #[repr(C)]
@@ -25,11 +24,6 @@ pub struct ProfileSample {
     pub registers: [u64; SAVED_REGISTERS],
     /// The stack from the beginning of the page that the stack pointer is in.
     pub stack: [[u8; STACK_PAGE]; STACK_PAGES],
-}
-
-impl ProfileSample {
-    /// Index of `rsp` among [`Self::registers`].
-    pub const RSP: usize = 19;
 }
 
 /// What is known of one profile that is being taken. Only the program writes it, except for the process id.

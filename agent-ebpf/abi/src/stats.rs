@@ -3,7 +3,7 @@
 //! The programs of one server never run at the same time (eviction calls are made under one lock, or by
 //! the main thread alone), so they need no atomics.
 
-use crate::config::WORDS;
+use crate::config::Words;
 use crate::histogram::{Histogram, bounds};
 
 /// How an eviction call ended: `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` of evict.c, or before 6.2 `C_OK`,
@@ -112,7 +112,8 @@ impl Probe {
 }
 
 /// A structure that one writer updates while others copy it, under a sequence lock. The writer raises `begun`, writes,
-/// and then sets `finished` to `begun`. A copy is whole if `begun`, read after it, equals `finished`, read before it.
+/// and then sets `finished` to `begun`, and others see that in this order. A copy is whole if `begun`, read after it,
+/// equals `finished`, read before it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Updated<T> {
@@ -295,7 +296,7 @@ pub struct EvictionStats {
     /// The slowest recent evicting calls, by [`SlowEviction::bank`], and by number modulo [`SLOW_SLOTS`].
     pub slow: [[SlowEviction; SLOW_SLOTS]; SLOW_BANKS],
     /// The registers at the probe site, and what was read for the recipes: scratch space of the program.
-    pub words: [u64; WORDS],
+    pub words: Words,
 }
 
 /// The type of an expire cycle: the `int type` that `activeExpireCycle()` gets (server.h). Since Valkey 9, a cycle is
@@ -355,7 +356,7 @@ pub struct ExpireStats {
     /// Tests that failed, by [`CycleCheck`]; if one is not 0, cycles are no longer counted.
     pub check_failures: [u64; 2],
     /// The registers at the probe site: scratch space of the program.
-    pub words: [u64; WORDS],
+    pub words: Words,
 }
 
 #[cfg(test)]

@@ -1,11 +1,6 @@
 //! Which of the calls that pass a site end there.
 
-/// Bits of the flags register (AMD64 manual, volume 1, section 3.1.4).
-const CARRY: u32 = 0;
-const PARITY: u32 = 2;
-const ZERO: u32 = 6;
-const SIGN: u32 = 7;
-const OVERFLOW: u32 = 11;
+use crate::registers::{is_condition, is_set};
 
 /// Which of the calls that pass an exit, or the inner site, end there: all of them, those that leave its branch one
 /// way, or none.
@@ -30,8 +25,8 @@ impl When {
 
     pub const NEVER: Self = Self(u16::MAX);
 
-    /// Returns those for which a condition of the flags holds, by its number in x86-64 instructions (0 to 15). An odd
-    /// one is the opposite of the one before it.
+    /// Returns those for which a condition of the flags holds, by its number in instructions (0 to 15). An odd one
+    /// is the opposite of the one before it.
     pub const fn condition(number: u8) -> Self {
         Self(FLAGS << KIND | (number & 15) as u16)
     }
@@ -66,6 +61,13 @@ impl When {
         kind >= FLAGS && kind <= BIT + 1
     }
 
+    /// Returns the number of the register that decides, if it is not the flags.
+    #[inline(always)]
+    pub const fn register(self) -> Option<u8> {
+        let kind = self.0 >> KIND;
+        if kind >= HALF && self.is_test() { Some((self.0 >> REGISTER & 63) as u8) } else { None }
+    }
+
     /// Returns whether it holds with these flags, or with this content of the register that it looks at.
     #[inline(always)]
     pub const fn holds(self, deciding: u64) -> bool {
@@ -83,63 +85,24 @@ impl When {
     }
 }
 
-/// Returns whether a condition of x86-64 holds with these flags.
-#[inline(always)]
-const fn is_condition(number: u8, flags: u64) -> bool {
-    let positive = match number >> 1 {
-        0 => is_set(flags, OVERFLOW),
-        1 => is_set(flags, CARRY),
-        2 => is_set(flags, ZERO),
-        3 => is_set(flags, CARRY) || is_set(flags, ZERO),
-        4 => is_set(flags, SIGN),
-        5 => is_set(flags, PARITY),
-        6 => is_set(flags, SIGN) != is_set(flags, OVERFLOW),
-        _ => is_set(flags, ZERO) || is_set(flags, SIGN) != is_set(flags, OVERFLOW),
-    };
-    positive != (number & 1 != 0)
-}
-
-#[inline(always)]
-const fn is_set(flags: u64, bit: u32) -> bool {
-    (flags >> bit) & 1 != 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::When;
 
-    /// Returns the flags that `cmp right, left` leaves, but for parity.
-    fn compare(left: i8, right: i8) -> u64 {
-        let (difference, overflow) = left.overflowing_sub(right);
-        let carry = left.cast_unsigned() < right.cast_unsigned();
-        u64::from(carry) | u64::from(difference == 0) << 6 | u64::from(difference < 0) << 7 | u64::from(overflow) << 11
-    }
+    /// Where both processors have "equal", and "not equal" behind it.
+    const EQUAL: u8 = if cfg!(target_arch = "aarch64") { 0 } else { 4 };
 
     #[test]
-    fn conditions_are_those_of_a_comparison() {
-        let numbers = [i8::MIN, -100, -1, 0, 1, 100, i8::MAX];
-        for left in numbers {
-            for right in numbers {
-                let flags = compare(left, right);
-                let unsigned = (left.cast_unsigned(), right.cast_unsigned());
-                let expected = [
-                    (2, unsigned.0 < unsigned.1),
-                    (4, left == right),
-                    (6, unsigned.0 <= unsigned.1),
-                    (8, left.wrapping_sub(right) < 0),
-                    (12, left < right),
-                    (14, left <= right),
-                ];
-                for (number, holds) in expected {
-                    let (condition, opposite) = (When::condition(number), When::condition(number + 1));
-                    assert_eq!(condition.holds(flags), holds, "{number}: {left} {right}");
-                    assert_eq!(opposite.holds(flags), !holds, "{number}: {left} {right}");
-                    assert_eq!(condition.opposite().holds(flags), !holds, "{number}: {left} {right}");
-                }
-                assert!(When::ALWAYS.holds(flags) && !When::NEVER.holds(flags));
-            }
+    fn flags_decide_by_a_condition() {
+        for flags in [0, u64::MAX] {
+            let equal = When::condition(EQUAL);
+            assert_eq!(equal.holds(flags), flags != 0);
+            assert_eq!(equal.opposite().holds(flags), flags == 0);
+            assert_eq!(When::condition(EQUAL + 1).holds(flags), flags == 0);
+            assert!(When::ALWAYS.holds(flags) && !When::NEVER.holds(flags));
         }
         assert_eq!(When::decode(When::condition(5).encode()), When::condition(5));
+        assert_eq!([When::condition(15), When::ALWAYS, When::NEVER].map(When::register), [None; 3]);
         assert!(When::condition(15).opposite().is_test() && !When::ALWAYS.is_test() && !When::NEVER.is_test());
     }
 
@@ -152,6 +115,7 @@ mod tests {
             (When::bit(30, 62), 1 << 63, false),
         ] {
             assert_eq!(when.holds(content), holds, "{when:?}");
+            assert_eq!((when.register(), when.opposite().register()), (Some(30), Some(30)));
             assert_eq!(When::decode(when.opposite().encode()).holds(content), !holds, "{when:?}");
             assert!(when.is_test());
         }

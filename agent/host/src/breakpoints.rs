@@ -9,7 +9,7 @@ use procfs::page_size;
 use procfs::process::{MMPermissions, MMapPath, MemoryPageFlags, PageInfo, Process};
 
 use crate::executable::{Executable, ExecutableError};
-use crate::memory::{BREAKPOINT, Words};
+use crate::memory::{BREAKPOINT, Words, is_breakpoint};
 
 /// How many bytes of code are compared at each place.
 const COMPARED: usize = 16;
@@ -28,9 +28,9 @@ pub fn runs_code_of(
         let [mut in_file, mut running] = [[0; COMPARED]; 2];
         let read = file.read_at(&mut in_file, offset.get()).unwrap_or(0);
         let is_mapped = read > 0 && memory.fill(address, &mut running[..read]);
-        let mut pairs = running.iter().zip(in_file);
+        let mut pairs = running.chunks(BREAKPOINT).zip(in_file.chunks(BREAKPOINT));
         // Breakpoints may be there already.
-        is_mapped && pairs.all(|(byte, in_file)| *byte == in_file || *byte == BREAKPOINT)
+        is_mapped && pairs.all(|(running, in_file)| running == in_file || is_breakpoint(running))
     }))
 }
 
@@ -52,8 +52,9 @@ pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffs
         // The rest of the last page is not in the file.
         let in_file = file.read_at(&mut original, offset)?;
         memory.read_exact_at(&mut running, address)?;
-        let pairs = (offset..).zip(running.iter().zip(&original[..in_file]));
-        let breakpoints = pairs.filter(|(_, (running, original))| **running == BREAKPOINT && **original != BREAKPOINT);
+        let pairs = running.chunks(BREAKPOINT).zip(original[..in_file].chunks(BREAKPOINT));
+        let pairs = (offset..).step_by(BREAKPOINT).zip(pairs);
+        let breakpoints = pairs.filter(|(_, (running, original))| is_breakpoint(running) && !is_breakpoint(original));
         found.extend(breakpoints.map(|(offset, _)| FileOffset::new(offset)));
     }
     Ok(found)

@@ -12,8 +12,17 @@ use rustix::io::Errno;
 use crate::confinement::{Confinement, yama_forbids};
 use crate::process::exe_proc_path;
 
-/// The instruction `int3`, which a breakpoint writes.
-pub(crate) const BREAKPOINT: u8 = 0xcc;
+/// How many bytes a breakpoint takes.
+pub(crate) const BREAKPOINT: usize = if cfg!(target_arch = "aarch64") { 4 } else { 1 };
+
+/// Returns whether this code is a breakpoint: `brk`, whose operand says who wrote it, or `int3`.
+pub(crate) fn is_breakpoint(code: &[u8]) -> bool {
+    if cfg!(target_arch = "aarch64") {
+        matches!(code, [low, _, high, 0xd4] if low & 0x1f == 0 && high & 0xe0 == 0x20)
+    } else {
+        code == [0xcc]
+    }
+}
 
 /// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
 const AT_ENTRY: u64 = 9;
@@ -120,12 +129,12 @@ impl Words {
     pub fn without_breakpoint(&self, addresses: &[ProcessAddress]) -> Result<usize, MemoryError> {
         let mut without = 0;
         for address in addresses {
-            let mut byte = [0];
-            match self.memory.read_at(&mut byte, address.get()) {
+            let mut code = [0; BREAKPOINT];
+            match self.memory.read_at(&mut code, address.get()) {
                 // The address space is gone.
                 Ok(0) => return Err(MemoryError::Gone),
                 // If nothing is mapped there, no probe is, either.
-                Ok(_) | Err(_) => without += usize::from(byte != [BREAKPOINT]),
+                Ok(_) | Err(_) => without += usize::from(!is_breakpoint(&code)),
             }
         }
         // The kernel places nothing in an address space that its process has left, although it can be read as long as

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use evictscope_machine::code::bounds;
 use evictscope_machine::code::references::{self, Reference};
 use evictscope_machine::elf::{Frame, Image, Symbol};
 use evictscope_model::FileAddress;
@@ -24,6 +25,7 @@ const NOT_RETURNING: [(&str, &[&str]); 2] = [
 /// Finds `wanted` and the texts that this step itself needs, and names the functions that do not
 /// return, unless a symbol does.
 pub fn find(image: &mut Image<'_>, wanted: &[&'static str]) -> Texts {
+    bounds::complete(image);
     let marks: Vec<&str> = (NOT_RETURNING.iter().flat_map(|(_, marks)| *marks).copied()).collect();
     let texts = Texts::find(image, &[wanted, &marks, &TEXTS].concat());
     tell_not_returning(image);
@@ -126,12 +128,13 @@ fn owners(image: &Image<'_>, parts: &[Frame]) -> Vec<FileAddress> {
 }
 
 /// The products.
-pub const PRODUCTS: [&str; 3] = ["redis", "valkey", "keydb"];
+pub const PRODUCTS: [&str; 4] = ["redis", "valkey", "keydb", "redict"];
 /// The formats of the line that `--version` prints, and the products that print it.
-const LINES: [(&str, Option<&str>); 4] = [
+const LINES: [(&str, Option<&str>); 5] = [
     ("Redis server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n", Some(PRODUCTS[0])),
     ("Server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n", Some(PRODUCTS[1])),
     ("KeyDB server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n", Some(PRODUCTS[2])),
+    ("Redict server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n", Some(PRODUCTS[3])),
     ("v=%s sha=%s:%d malloc=%s bits=%d build=%llx", None),
 ];
 /// The formats of the second step, if that line is made in two steps.
@@ -145,14 +148,15 @@ const MARKED: usize = 1024;
 const LONGEST: usize = 11;
 
 /// The texts that are needed.
-pub const TEXTS: [&str; 6] = [LINES[0].0, LINES[1].0, LINES[2].0, LINES[3].0, SECOND_STEPS[0].0, SECOND_STEPS[1].0];
+pub const TEXTS: [&str; 7] =
+    [LINES[0].0, LINES[1].0, LINES[2].0, LINES[3].0, LINES[4].0, SECOND_STEPS[0].0, SECOND_STEPS[1].0];
 
 /// Which server an executable is.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Identity {
     /// GNU build id, lower-case hexadecimal.
     pub build_id: Option<String>,
-    /// `redis`, `valkey` or `keydb`.
+    /// `redis`, `valkey`, `keydb` or `redict`.
     #[borsh(deserialize_with = "crate::sent::product")]
     pub product: Option<&'static str>,
     /// Version of the server, such as `7.0.15`, or its series (`7.0`) if no more is certain.
@@ -213,6 +217,11 @@ impl Identity {
 /// Returns whether UPX has packed an executable: it leaves its mark after the program headers.
 pub fn is_packed(data: &[u8]) -> bool {
     data.get(..MARKED).unwrap_or(data).windows(4).any(|mark| mark == b"UPX!")
+}
+
+/// Returns whether it is the dynamic loader: glibc's, or musl's, which has all of libc.
+pub fn is_loader(image: &Image<'_>) -> bool {
+    image.symbols.function("__tls_get_addr").is_some() && image.symbols.function("main").is_none()
 }
 
 /// Finds product and version, as far as they are certain.

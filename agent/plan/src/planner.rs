@@ -23,6 +23,10 @@ pub const TRACED: [Traced; 2] = [EVICTION_CALL, EXPIRE_CYCLE];
 // The maps have no entries for more.
 const _: () = assert!(TRACED.len() <= evictscope_abi::MAX_FUNCTIONS as usize);
 
+/// Why a server cannot be watched whose process runs the loader.
+const LOADER: &str =
+    "it was started through the dynamic loader (ld.so), and not by itself, so its code is in another file";
+
 /// Plans the probes of the executable whose whole content is `data`, with the help of the debug
 /// information in it, or else in `debug`: the whole content of the file that belongs to this very
 /// executable (see [`DebugFileNames`](crate::DebugFileNames)).
@@ -37,6 +41,9 @@ pub fn plan_functions(data: &[u8], debug: Option<&[u8]>, traced: &[Traced]) -> R
     let mut image = Image::parse(data)?;
     if names::is_packed(data) {
         return Ok(ProbePlan::nothing(Identity::of(&image), Reason::Packed));
+    }
+    if names::is_loader(&image) {
+        return Ok(ProbePlan::nothing(Identity::of(&image), Reason::Unsupported(LOADER.to_owned())));
     }
     if let Some(debug) = debug {
         image.add_symbols_of(debug)?;

@@ -6,6 +6,7 @@
 //! that programs write.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::c_char;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
@@ -69,7 +70,7 @@ fn load(object: &aya_obj::Object, name: &'static str) -> anyhow::Result<OwnedFd>
     load.license = program.license.as_ptr() as u64;
     // What bpftool shows; all names are shorter, so the last byte stays 0.
     for (to, from) in load.prog_name.iter_mut().zip(name.bytes().take(15)) {
-        *to = from.cast_signed();
+        *to = c_char::from_ne_bytes([from]);
     }
     // SAFETY: there are `insn_cnt` instructions, and the licence ends in 0. Both outlive the call.
     Ok(unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &attr) }?)

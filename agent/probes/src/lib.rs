@@ -17,6 +17,7 @@ mod config;
 mod error;
 mod keeper;
 mod kernel_types;
+mod lock;
 mod mappers;
 mod maps;
 mod probes;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use evictscope_abi::{MAPPED_AT, MOST_MAPPINGS, Mapper};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::param::page_size;
 use rustix::thread::gettid;
 
 use super::bpf::{load_iterator, open_iterator, take_record};
@@ -30,14 +31,13 @@ const ENOUGH: usize = 2;
 const PAUSE: Duration = Duration::from_millis(2);
 /// `FUSE_SUPER_MAGIC` of the kernel.
 const FUSE: u32 = 0x6573_5546;
-const PAGE: u64 = 4096;
 
 /// Loads the program that looks. Fails if the kernel does not describe itself (no BTF), is older than Linux 6.1, does
 /// not allow it, or refuses the program.
 pub fn load() -> Result<OwnedFd, ProbeError> {
     let offsets = kernel_types::of_mappers()?;
     let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-mappers"));
-    load_iterator(object, PROGRAM, "task_vma", &[("OFFSETS", &offsets)])
+    load_iterator(object, PROGRAM, "task_vma", &[("OFFSETS", &offsets), ("PAGE_BITS", &[page_size().trailing_zeros()])])
 }
 
 /// Returns what keeps probes between the file offsets `first` and `last` from being placed or taken off now. `file`
@@ -78,7 +78,7 @@ struct MappedRange {
 
 impl MappedRange {
     fn of(file: BorrowedFd<'_>, first: u64, last: u64) -> io::Result<Self> {
-        let begin = first & !(PAGE - 1);
+        let begin = first & !(page_size() as u64 - 1);
         let bytes = usize::try_from(last - begin + 1).map_err(io::Error::other)?;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: nothing is mapped there, or it fails; and nobody can access what it maps.

@@ -12,7 +12,8 @@ use aya_obj::generated::perf_event_attr;
 use aya_obj::generated::perf_sw_ids::PERF_COUNT_SW_CPU_CLOCK;
 use aya_obj::generated::perf_type_id::PERF_TYPE_SOFTWARE;
 use evictscope_abi::{
-    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES, profile_slot,
+    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, SAVED_STACK_POINTER, STACK_PAGE, STACK_PAGES,
+    profile_slot,
 };
 use parking_lot::Mutex;
 
@@ -70,7 +71,7 @@ impl StackSample<'_> {
     /// Returns the 8 bytes of the stack at an address, if they were copied.
     pub fn word(&self, address: u64) -> Option<u64> {
         let page = STACK_PAGE as u64;
-        let begin = self.registers[ProfileSample::RSP] / page * page;
+        let begin = self.registers[SAVED_STACK_POINTER] / page * page;
         let offset = usize::try_from(address.checked_sub(begin)?).ok()?;
         Some(u64::from_ne_bytes(*self.stack.get(offset..)?.first_chunk()?))
     }

@@ -28,7 +28,10 @@ impl OwnExecutable {
     }
 }
 
-std::arch::global_asm!(include_str!("target.s"));
+#[cfg(target_arch = "aarch64")]
+std::arch::global_asm!(include_str!("target.aarch64.s"));
+#[cfg(target_arch = "x86_64")]
+std::arch::global_asm!(include_str!("target.x86_64.s"));
 
 unsafe extern "C" {
     fn evictscope_calibration_emulated();

@@ -15,7 +15,7 @@ use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setpriority_process, setrlimit,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_name, set_no_new_privs};
-use seccompiler::{TargetArch, apply_filter, compile_from_json};
+use seccompiler::{apply_filter, compile_from_json};
 
 use crate::terminal;
 
@@ -202,7 +202,7 @@ fn lock() -> anyhow::Result<()> {
     set_no_new_privs(true)?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    let filters = compile_from_json(&include_bytes!("calls.json")[..], TargetArch::x86_64)?;
+    let filters = compile_from_json(&include_bytes!("calls.json")[..], std::env::consts::ARCH.try_into()?)?;
     Ok(apply_filter(filters.get("planner").context("no filter")?)?)
 }
 

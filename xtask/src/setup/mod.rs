@@ -5,11 +5,13 @@
 //! install anything twice. If it may not install, it prints the commands that would.
 
 mod compiler;
+mod cross;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_testkit::target::Target;
 use evictscope_testkit::{debian, process, workspace};
 
 use self::compiler::Compiler;
@@ -48,6 +50,9 @@ pub fn run(purpose: For) -> Result<()> {
             &debian::CONTAINERS,
             &debian::FUZZING,
         ])?;
+        if let Err(reason) = cross::provide(Target::Aarch64) {
+            println!("  building for aarch64 is not possible here: {reason:#}");
+        }
         servers::FOR_TESTS.into_iter().for_each(servers::build);
     }
     Ok(())
@@ -154,10 +159,21 @@ pub fn build() -> Result<PathBuf> {
 /// Does the same with these variables, which tell the agent what it is built from.
 pub fn build_naming(variables: &[(&str, String)]) -> Result<PathBuf> {
     run(For::Release)?;
+    compile(release().envs(variables.iter().map(|(name, value)| (name, value))))?;
+    workspace::agent_binary()
+}
+
+/// Does the same for another processor.
+pub fn build_for(target: Target) -> Result<PathBuf> {
+    run(For::Release)?;
+    compile(release().args(["--target", target.triple()]).envs(cross::provide(target)?))?;
+    target.agent_binary()
+}
+
+fn release() -> Command {
     let mut cargo = workspace::cargo();
     cargo.args(["build", "--release", "--locked", "--package", "evictscope"]);
-    compile(cargo.envs(variables.iter().map(|(name, value)| (name, value))))?;
-    workspace::agent_binary()
+    cargo
 }
 
 /// Does the same with the agent that tests run. That is built in a fraction of the time, and what is built serves them.

@@ -135,7 +135,7 @@ fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
 fn on_an_old_kernel() -> Result<Outcome> {
     const SUITE: &str = "bookworm";
     task(
-        missing_for_matrix(|| evictscope_trials::provide_kernel(SUITE)),
+        missing_for_matrix(|| evictscope_trials::provide_kernel(SUITE, debian::X86_64)),
         &["matrix", "--kernels", "--only", SUITE, "--packed"],
     )
 }

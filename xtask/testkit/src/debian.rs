@@ -44,6 +44,10 @@ pub const MATRIX: Needed = Needed {
     by: "trying other kernels and other builds of servers",
     programs: "qemu-system-x86_64:qemu-system-x86 mmdebstrap cpio setpriv:util-linux gdb strip:binutils",
 };
+pub const CROSS: Needed = Needed {
+    by: "building for another processor, and trying that",
+    programs: "mmdebstrap aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-system-aarch64:qemu-system-arm readelf:binutils",
+};
 pub const FUZZING: Needed = Needed { by: "libFuzzer", programs: "cc:gcc c++:g++" };
 pub const CONTAINERS: Needed = Needed {
     by: "trying servers in containers",
@@ -152,14 +156,22 @@ pub fn install(packages: &[String]) -> Result<()> {
 }
 
 const MIRROR: &str = "http://deb.debian.org/debian";
+/// Where the suites of security updates are, whose names end with this.
+const SECURITY: &str = "-security";
 
 /// A suite, and the one that it adds to if it is not complete in itself.
 #[derive(Clone, Copy)]
 pub struct Suite(pub &'static str, pub Option<&'static str>);
 
-/// Returns this root directory with these packages of a suite and all that they need, of which nothing has been run.
-pub fn unpacked(root: PathBuf, suite: Suite, packages: &[&str]) -> Result<PathBuf> {
-    made(root, suite, &["--variant=extract", &format!("--include={}", packages.join(","))])
+/// Debian's names of the processors whose packages may be unpacked.
+pub const X86_64: &str = "amd64";
+pub const AARCH64: &str = "arm64";
+
+/// Returns this root directory with these packages of a suite for a processor and all that they need, of which nothing
+/// has been run.
+pub fn unpacked(root: PathBuf, suite: Suite, processor: &str, packages: &[&str]) -> Result<PathBuf> {
+    let [processor, packages] = [format!("--architectures={processor}"), format!("--include={}", packages.join(","))];
+    made(root, suite, &["--variant=extract", &processor, &packages])
 }
 
 /// Returns this root directory, or archive of one, as mmdebstrap makes it of a suite with these options. Downloads it
@@ -178,7 +190,8 @@ pub fn made(root: PathBuf, Suite(suite, base): Suite, options: &[&str]) -> Resul
     mmdebstrap.args(["--quiet", "--aptopt=Acquire::Check-Valid-Until \"false\""]).args(options);
     mmdebstrap.arg(base.unwrap_or(suite)).arg(&part);
     if let Some(base) = base {
-        mmdebstrap.args([base, suite].map(|suite| format!("deb {MIRROR} {suite} main")));
+        let of = |suite: &str| if suite.ends_with(SECURITY) { SECURITY } else { "" };
+        mmdebstrap.args([base, suite].map(|suite| format!("deb {MIRROR}{} {suite} main", of(suite))));
     }
     process::answer_of(&mut mmdebstrap).with_context(|| format!("cannot make {} of {suite}", root.display()))?;
     fs::rename(&part, &root).with_context(|| format!("cannot keep {}", root.display()))?;

@@ -18,6 +18,7 @@ pub mod scrape;
 pub mod servers;
 pub mod service;
 pub mod skip;
+pub mod target;
 pub mod text;
 pub mod threads;
 pub mod wait;

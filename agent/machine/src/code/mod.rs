@@ -1,5 +1,6 @@
 //! Machine code: one function as a control-flow graph, and what it calls and refers to.
 
+pub mod bounds;
 pub mod callees;
 mod decode;
 pub(crate) mod graph;

@@ -22,6 +22,8 @@ use crate::isa::Architecture;
 const MAX_FRAMES: usize = 500_000;
 /// The largest common entry to read, in bytes: it is read again for each entry that refers to it.
 const MAX_COMMON_ENTRY: usize = 256;
+/// The section in which BOLT leaves the code that it was given.
+const BOLTED: &str = ".bolt.org.text";
 
 /// How gimli reads the bytes of a table.
 pub type TableBytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -43,27 +45,46 @@ pub struct Frame {
 #[derive(BorshDeserialize, BorshSerialize, Debug, Default)]
 pub struct Frames {
     sorted: Vec<Frame>,
+    /// Code that BOLT has copied elsewhere, and that no longer runs.
+    dead: Option<(FileAddress, FileAddress)>,
 }
 
 impl Frames {
     /// Reads the tables, found by their section or else by their segment, up to the first broken entry.
     pub fn read(file: &ElfFile64<'_, Endianness>, architecture: Architecture) -> Self {
         let table = UnwindTable::find(file);
-        table.map_or_else(Self::default, |table| Self::parse(table.data, &table.bases, architecture))
+        let mut frames = table.map_or_else(Self::default, |table| Self::parse(table.data, &table.bases, architecture));
+        frames.dead = file.section_by_name(BOLTED).map(|section| {
+            let start = FileAddress::new(section.address());
+            (start, start.saturating_add(section.size()))
+        });
+        frames
     }
 
     /// Reads `data`, the content of `.eh_frame`, up to the first broken entry.
     pub fn parse(data: &[u8], bases: &BaseAddresses, architecture: Architecture) -> Self {
         let mut sorted = entries(data, bases, architecture);
         sorted.sort_unstable_by_key(|frame| (frame.start, frame.end));
-        Self { sorted }
+        Self { sorted, dead: None }
     }
 
-    /// Returns the entry that covers `address`.
+    /// Returns all entries.
+    pub fn iter(&self) -> impl Iterator<Item = &Frame> {
+        self.sorted.iter()
+    }
+
+    /// Adds what functions that no entry covers take.
+    pub fn extend(&mut self, functions: Vec<Frame>) {
+        self.sorted.extend(functions);
+        self.sorted.sort_unstable_by_key(|frame| (frame.start, frame.end));
+    }
+
+    /// Returns the entry that covers `address`, if code runs there.
     pub fn at(&self, address: FileAddress) -> Option<Frame> {
         let behind = self.sorted.partition_point(|frame| frame.start <= address);
         let frame = self.sorted.get(behind.checked_sub(1)?)?;
-        (address < frame.end).then_some(*frame)
+        let is_dead = self.dead.is_some_and(|(start, end)| (start..end).contains(&frame.start));
+        (address < frame.end && !is_dead).then_some(*frame)
     }
 
     /// Returns whether a function can begin at `address`.

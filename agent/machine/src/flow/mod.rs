@@ -13,23 +13,23 @@
 //!
 //! An [`Atom`] is what nothing more is known about: what a register held at the function's entry, what a global held
 //! when it was loaded, what a call returned, or what an instruction made that is not followed (it is *opaque*). Or it
-//! is made of values in a way that is no sum: the lowest bits of one, one of two by a [`Condition`] (a *select*), 1 or 0
-//! as conditions hold (a [`Truth`]), one of several by the path that control came by (*merged*), or what an operation
+//! is made of values in a way that is no sum: the lowest bits of one, one of two by a [`Condition`] (a *select*), 1 or
+//! 0 as conditions hold (a [`Truth`]), one of several by the path that control came by (*merged*), or what an operation
 //! computed. What is made of the same is the same atom, so equal values look equal.
 //!
 //! # States
 //!
 //! A [`State`] is what is known at one point: the value of each register, of some *slots* and *lanes*, the two sides of
-//! the last comparison (the [`Flags`]), and the *facts*: conditions that hold because of the branches on the way there. A
-//! slot is up to 8 bytes of the stack, by their offset from the stack pointer at entry. A lane is 8 bytes of a vector
+//! the last comparison (the [`Flags`]), and the *facts*: conditions that hold because of the branches on the way there.
+//! A slot is up to 8 bytes of the stack, by their offset from the stack pointer at entry. A lane is 8 bytes of a vector
 //! register. No other memory is kept: a load of a global is an atom with its *generation*, the place where memory may
 //! last have changed. Two loads of the same generation are the same.
 //!
 //! A slot changes by its own name, and by its address. So an address on the stack is followed, and *escapes* where
 //! others may find it: it is stored, passed to a call, put into a vector, or lost in something opaque. A call, and a
 //! store to an unknown place, forget the slots that are reached from an address that escaped: all that are above it, or
-//! those up to a [limit](Limits). *Private* slots are below all whose address the function takes: only their names reach
-//! them.
+//! those up to a [limit](Limits). *Private* slots are below all whose address the function takes: only their names
+//! reach them.
 //!
 //! # Whole functions
 //!
@@ -43,8 +43,9 @@
 //!
 //! # An example
 //!
-//! This is `ldbIsEnabled()` of Debian's redis-server 7.0.15, at e9000: `return ldb.active && ldb.step`. `r0` is register
-//! 0, which has the result, and `[260968]` the atom that is 4 bytes loaded from there. (A test reads this table.)
+//! This is `ldbIsEnabled()` of Debian's redis-server 7.0.15, at e9000: `return ldb.active && ldb.step`. `r0` is
+//! register 0, which has the result, and `[260968]` the atom that is 4 bytes loaded from there. (A test reads this
+//! table.)
 //!
 //! | bytes | effects | what is new after it |
 //! |---|---|---|
@@ -60,9 +61,9 @@
 //! After the branch the one way has a fact. On the other, `[260968] = 0`, so whatever held that number holds 0: at the
 //! return, `r0` is merged of 0 and a truth. Asked for the results, [`returns::numbers`] finds 0.
 //!
-//! A [`Recipe`] says how to read a value at one instruction: as a sum of up to three [operands](Operand), each a register,
-//! a slot, a global or a constant. For `[260a8c]` at `0f 95 c0` it is `r2`, with no further summand. `[260968]` is in no
-//! register or slot there, so there is no recipe for it, and a probe there cannot tell it.
+//! A [`Recipe`] says how to read a value at one instruction: as a sum of up to three [operands](Operand), each a
+//! register, a slot, a global or a constant. For `[260a8c]` at `0f 95 c0` it is `r2`, with no further summand.
+//! `[260968]` is in no register or slot there, so there is no recipe for it, and a probe there cannot tell it.
 
 mod joins;
 mod queries;

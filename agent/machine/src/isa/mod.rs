@@ -106,6 +106,14 @@ impl Architecture {
         }
     }
 
+    /// Returns whether an instruction is one of those that linkers put between functions.
+    pub(crate) fn is_padding(self, instruction: &Instruction) -> bool {
+        match self {
+            Self::X86_64 => x86_64::is_padding(instruction.bytes()),
+            Self::Aarch64 => aarch64::is_padding(instruction.bytes()),
+        }
+    }
+
     /// Returns what finds the addresses that instructions mention.
     pub fn mentions(self) -> Mentions {
         Mentions { architecture: self, pages: aarch64::Pages::default() }

@@ -1,7 +1,7 @@
 //! Executes effects with numbers, and holds what becomes of a state against what the processor made of it.
 
 use anyhow::{Result, bail, ensure};
-use evictscope_machine::ir::{Address, Effect, Expression, Flow, Instruction, Operation, Test, bit};
+use evictscope_machine::ir::{Address, Effect, Expression, Flow, Instruction, Operation, RegisterSet, Test, bit};
 
 use super::Processor;
 use super::runner::{FLAGS, MEMORY, PAGE, State, WORDS};
@@ -59,6 +59,37 @@ pub fn compare(
         ensure!(is & known == said & known, "word {at} of the state is {is:#x}, not {said:#x}, in {known:#x}");
     }
     Ok(())
+}
+
+/// Fails if what became of two states differs, which themselves differ in registers that should not matter only.
+pub fn compare_others(
+    processor: &Processor,
+    instruction: &Instruction,
+    (left, to): &(State, u64),
+    (right, other): &(State, u64),
+) -> Result<()> {
+    ensure!(to == other, "it goes on at {to:#x} or at {other:#x}");
+    let matters = matters(processor, instruction);
+    for at in (0..WORDS).filter(|at| *at >= FLAGS || matters & bit(*at as u8) != 0) {
+        let (left, right) = (left[at], right[at]);
+        ensure!(
+            left == right,
+            "word {at} of the state is {left:#x} or {right:#x} by other registers than {matters:#x}"
+        );
+    }
+    Ok(())
+}
+
+/// Returns the general registers that an instruction reads or writes.
+pub fn matters(processor: &Processor, instruction: &Instruction) -> RegisterSet {
+    let read = match &instruction.flow {
+        Flow::IndirectCall(to) | Flow::IndirectJump(to) => to.reads(),
+        Flow::Branch(test, _) => test.reads(),
+        _ => 0,
+    };
+    let effects = instruction.effects().iter();
+    // Pushes, calls and returns move the stack pointer without saying so.
+    effects.fold(read | bit(processor.stack_pointer() as u8), |all, effect| all | effect.reads() | effect.writes())
 }
 
 impl Effects<'_> {

@@ -2,8 +2,9 @@
 //!
 //! Examples of each form of instructions in the servers' code are executed by the processor itself, from random states
 //! of the registers, the flags and a page of memory. A followed effect must give the very number that the processor
-//! gives, one that is not followed must say so, and what no effect mentions must be as it was. A state from which the
-//! processor cannot execute an instruction is drawn anew.
+//! gives, one that is not followed must say so, and what no effect mentions must be as it was, and must not matter:
+//! each state has a twin in which those registers are others. A state from which the processor cannot execute an
+//! instruction is drawn anew.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types, reason = "tests do I/O")]
 
 mod aarch64;
@@ -25,7 +26,7 @@ use evictscope_testkit::servers;
 use object::{Object as _, ObjectSection as _, SectionKind};
 
 use self::random::Random;
-use self::runner::{CODE, MEMORY, MOST_STATES, Runner, State, VECTORS};
+use self::runner::{CODE, FLAGS, MEMORY, MOST_STATES, Runner, State, VECTORS};
 
 /// What of the test is of one instruction set.
 struct Processor {
@@ -75,8 +76,8 @@ fn keep_example(examples: &mut Examples, form: Form, bytes: &[u8]) {
     }
 }
 
-/// From how many states to execute each form.
-const STATES: usize = 100;
+/// From how many states, each with its twin, to execute each form.
+const STATES: usize = 50;
 /// How often to draw states for one example, at most.
 const TRIES: usize = 8;
 
@@ -185,17 +186,24 @@ impl Processor {
             let instruction = self.decode(&example.bytes)?;
             let shown = || format!("{:02x?} {}: {:?}", example.bytes, instruction.text(), instruction.effects());
             let memory = random.memory();
-            let mut state = || {
+            let mut states = Vec::new();
+            for _ in 0..left.min(MOST_STATES / 2) {
                 let mut state = random.state(self.all_flags, &memory);
                 (example.aim)(&mut state, random);
-                state
-            };
-            let states: Vec<_> = (0..left.min(MOST_STATES)).map(|_| state()).collect();
+                let mut other = state.clone();
+                for number in (0..FLAGS).filter(|number| effects::matters(self, &instruction) & 1 << number == 0) {
+                    other[number] = random.next();
+                }
+                states.extend([state, other]);
+            }
             let became = runner.execute(&example.bytes, example.page, &states).with_context(shown)?;
-            for (state, became) in states.iter().zip(&became) {
-                let Some(became) = became else { continue };
-                (left, report.executions) = (left - 1, report.executions + 1);
-                if let Err(error) = effects::compare(self, &instruction, state, example.page, became) {
+            for (states, became) in states.chunks(2).zip(became.chunks(2)) {
+                let [Some(one), Some(other)] = became else { continue };
+                (left, report.executions) = (left - 1, report.executions + 2);
+                let compared = effects::compare(self, &instruction, &states[0], example.page, one)
+                    .and_then(|()| effects::compare(self, &instruction, &states[1], example.page, other))
+                    .and_then(|()| effects::compare_others(self, &instruction, one, other));
+                if let Err(error) = compared {
                     report.wrong.push(format!("{error:#}, after {}", shown()));
                     return Ok(());
                 }

@@ -66,8 +66,8 @@ static void exchange(struct ucontext *context, struct state *state, int is_load)
         else *lane = *stored & bit ? *at : 0;
     }
     if (!is_load) return;
-    // And bit 0 is for the stack of the x87, which is empty.
-    *stored = (*stored & ~1ull) | has;
+    // All others, such as the stack of the x87, are as in the beginning, too.
+    *stored = has;
     vectors->fpstate.mxcsr = 0x1f80;
 }
 #elif defined __aarch64__

@@ -78,10 +78,11 @@ fn add_examples(examples: &mut Examples, code: &[u8]) -> usize {
     count
 }
 
-/// Returns whether it calls the kernel, or changes how the processor works.
+/// Returns whether it calls the kernel, changes how the processor works, or asks for what is not always the same.
 fn is_excluded(instruction: &Instruction) -> bool {
-    use Mnemonic::{Int, Int1, Int3, Popf, Popfq, Syscall, Sysenter, Wrfsbase};
-    matches!(instruction.mnemonic(), Int | Int1 | Int3 | Popf | Popfq | Syscall | Sysenter | Wrfsbase)
+    use Mnemonic::{Cpuid, Int, Int1, Int3, Popf, Popfq, Rdpid, Rdrand, Rdseed, Syscall, Sysenter, Wrfsbase};
+    let excluded = [Cpuid, Int, Int1, Int3, Popf, Popfq, Rdpid, Rdrand, Rdseed, Syscall, Sysenter, Wrfsbase];
+    excluded.contains(&instruction.mnemonic())
 }
 
 fn form(instruction: &Instruction) -> (usize, u32) {

@@ -10,7 +10,7 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::COUNTER_BYTES;
-use evictscope_machine::code::FunctionCode;
+use evictscope_machine::code::{Block, FunctionCode};
 use evictscope_machine::elf::Image;
 use evictscope_machine::flow::interpreter::{Halt, Interpreter, Load};
 use evictscope_machine::flow::{Atom, Execution, Value};
@@ -25,6 +25,8 @@ const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
 const THREADS_TRIED: u64 = 20;
 /// More threads than any allocator has counters.
 const MANY_THREADS: u64 = 0x3fff_ffff;
+/// How many functions may do nothing but go on with another one, as an entry of a table of jumps does.
+const MAX_JUMPS: usize = 4;
 /// The most loads that are tried as the number of threads.
 const CANDIDATES: usize = 4;
 
@@ -79,12 +81,18 @@ pub fn counters_behind(
 /// Returns the counters that the function at `address`, `zmalloc_used_memory()`, adds up. Fails with
 /// the reason if they are not known.
 pub fn counters_returned_by(image: &Image<'_>, address: FileAddress) -> Result<Counters, MemberError> {
-    let code = FunctionCode::decode(image, address).map_err(|_| Halt::Instruction(address))?;
+    let decode = |address| FunctionCode::decode(image, address).map_err(|_| Halt::Instruction(address));
+    let mut code = decode(address)?;
+    for _ in 0..MAX_JUMPS {
+        let [Some(next)] = *code.blocks.iter().map(Block::tail_callee).collect::<Vec<_>>() else { break };
+        code = decode(next)?;
+    }
     let mut machine = Interpreter::new(image, &code);
     match machine.run(None) {
         Ok(Some(globals)) if globals.len() == 1 => return Ok(Counters::single(globals[0])),
-        Ok(_) | Err(Halt::Branch(_)) => {}
-        Err(why) => return Err(why.into()),
+        Err(why @ (Halt::Instruction(_) | Halt::Endless)) => return Err(why.into()),
+        // How many threads there are decides.
+        _ => {}
     }
     let mut candidates: Vec<Load> = Vec::new();
     for load in std::mem::take(&mut machine.loads) {
@@ -188,6 +196,7 @@ mod tests {
             (5, None),
             (6, None),
             (7, None),
+            (8, Some((8, 20, true))),
         ];
         let mut tried = 0;
         for compiler in ["gcc", "clang"] {
@@ -206,9 +215,12 @@ mod tests {
     /// Expects the addresses of the symbols that the compiler wrote.
     fn check(data: &[u8], expected: Option<(u64, u64, bool)>, what: &str) {
         let image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
-        let function = image.symbols.function("zmalloc_used_memory");
-        let function = function.unwrap_or_else(|| panic!("{what}: no function"));
-        let found = counters_returned_by(&image, function.address);
+        let counters = |name| {
+            let function = image.symbols.function(name).unwrap_or_else(|| panic!("{what}: no {name}"));
+            counters_returned_by(&image, function.address)
+        };
+        let found = counters("zmalloc_used_memory");
+        assert_eq!(counters("entry").ok(), found.as_ref().ok().copied(), "{what}");
         let Some((stride, most, has_overflow)) = expected else {
             assert!(found.is_err(), "{what}: {found:?}");
             return;

@@ -4,9 +4,13 @@
 //! The reference is what DWARF says about the same variables. Compilers that are not installed are skipped.
 
 use evictscope_abi::VARIABLES;
+use evictscope_machine::code::FunctionCode;
+use evictscope_machine::elf::Image;
+use evictscope_machine::flow::Execution;
 use evictscope_testkit::compiler::compile;
 
 use super::{CALLED, EVICTION_PROGRAM as PROGRAM, INLINED, eviction_call, plan_of};
+use crate::traced::eviction::pool;
 use crate::{EVICTION_CALL, Method, Operand};
 
 /// Those that optimise.
@@ -93,6 +97,34 @@ fn results(define: &str) -> Vec<(String, Vec<Option<Operand>>)> {
     found
 }
 
+/// The pool is loaded before the loops, and kept in a stack slot, or its first entry is looked at behind a test.
+#[test]
+fn the_pool_is_found_wherever_its_address_is_kept() {
+    let source = "struct entry { unsigned long long idle; char *key, *cached; int dbid, slot; } *EvictionPoolLRU;
+         __attribute__((noinline)) int state(long *tofree) { return --*tofree > 0; }
+         __attribute__((noinline)) int populate(struct entry *pool) { return pool->dbid; }
+         int performEvictions(void) {
+             long tofree = 9;
+             while (state(&tofree)) {
+                 struct entry *pool = EvictionPoolLRU;
+                 char *best = 0;
+                 while (!best && populate(pool))
+                     for (int k = 15; k >= 0 && !best; k--)
+                         if (pool[k].key) best = pool[k].key, pool[k].key = 0;
+             }
+             return tofree;
+         }
+         int main(void) { return performEvictions(); }";
+    for (compiler, level) in [("gcc", "-O0"), ("gcc", "-Og"), ("clang", "-O0"), ("clang", "-O2"), ("clang", "-Oz")] {
+        let Some(data) = compile(compiler, source, &[level]) else { continue };
+        let image = Image::parse(&data).unwrap_or_else(|error| panic!("{error}"));
+        let function = image.symbols.function("performEvictions").unwrap_or_else(|| panic!("no function"));
+        let code = FunctionCode::decode(&image, function.address).unwrap_or_else(|error| panic!("{error}"));
+        let expected = image.symbols.object("EvictionPoolLRU").map(|symbol| symbol.address);
+        assert_eq!(pool(&mut Execution::run(&code)), expected, "{compiler} {level}");
+    }
+}
+
 #[test]
 fn every_evicting_call_ends_where_its_result_is_known() {
     // Before 6.2 a call fails with `C_ERR`; 2 is not one of its results.
@@ -110,4 +142,12 @@ fn every_evicting_call_ends_where_its_result_is_known() {
             }
         }
     }
+}
+
+#[test]
+fn without_optimisation_the_result_outlasts_calls_in_a_stack_slot() {
+    let Some(data) = compile("gcc", PROGRAM, &["-O0", CALLED, "-DNOTES", "-s"]) else { return };
+    let plan = plan_of(&data, None);
+    let results: Vec<_> = eviction_call(&plan).span.exits.iter().map(|exit| &exit.result).collect();
+    assert!(matches!(results[..], [Some(Operand::Memory { .. })]), "{results:?}");
 }

@@ -40,6 +40,13 @@ fn an_executable_without_redis_has_no_eviction_call() {
     assert_eq!(plan.functions, []);
 }
 
+#[test]
+fn the_loader_is_named_as_such() {
+    let Ok(data) = std::fs::read("/lib64/ld-linux-x86-64.so.2") else { return };
+    let plan = plan_of(&data, None);
+    assert!(plan.unusable_reason().is_some_and(|why| why.to_string().contains("loader")), "{:?}", plan.not_found);
+}
+
 /// UPX leaves its mark after the program headers.
 #[test]
 fn a_packed_executable_is_named_as_such() {

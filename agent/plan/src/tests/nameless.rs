@@ -10,7 +10,7 @@ use object::{Endianness, elf};
 
 use super::{CALLED, EVICTION_PROGRAM as PROGRAM, INLINED, plan_of, redis_server};
 use crate::traced::eviction;
-use crate::{EVICTION_CALL, Item, ProbePlan, TracedFunction, members};
+use crate::{EVICTION_CALL, Identity, Item, ProbePlan, TracedFunction, members};
 
 /// The ways to link: position-independent, at a fixed address, and without any shared library.
 const LINKS: [&[&str]; 4] =
@@ -94,14 +94,21 @@ fn two_functions_that_could_be_it_are_refused() {
         let Some(data) = compile("gcc", &source, options) else { return };
         let plan = plan_of(&data, None);
         assert!(refusal(&plan).contains("2 functions mention"), "{:?}", plan.not_found);
+        // What BOLT leaves behind does not count.
+        let dead = source.replace("int inlined", "__attribute__((section(\".bolt.org.text\"))) int inlined");
+        assert_eq!(compile("gcc", &dead, options).map(|data| refusal(&plan_of(&data, None))), Some(String::new()));
     }
 }
 
 #[test]
-fn the_name_counts_where_there_are_no_unwind_tables() {
-    let options = ["-O1", CALLED, "-fno-asynchronous-unwind-tables", "-fno-pie", "-no-pie"];
-    let Some(data) = compile("gcc", PROGRAM, &options) else { return };
-    assert!(is_certain(&plan_of(&data, None)));
+fn names_and_calls_bound_functions_where_there_are_no_unwind_tables() {
+    for strip in ["-g0", "-s"] {
+        let options = ["-O1", CALLED, "-fno-asynchronous-unwind-tables", "-fno-pie", "-no-pie", strip];
+        let Some(data) = compile("gcc", PROGRAM, &options) else { return };
+        let plan = plan_of(&data, None);
+        assert!(is_certain(&plan), "{strip}");
+        assert_eq!(plan.identity.version.as_deref(), Some("7.0.99"), "{strip}");
+    }
 }
 
 #[test]
@@ -115,6 +122,15 @@ fn no_known_layout_is_refused() {
         assert!(why.is_some_and(|why| why.contains("no known layout")), "{member:?}: {:?}", plan.not_found);
     }
     assert!(plan.member(Member::Port).is_some());
+}
+
+#[test]
+fn redict_says_what_it_is() {
+    let source = std::fs::read_to_string("tests/fixtures/evict.c").unwrap_or_else(|error| panic!("{error}"));
+    let source = source.replace("Redis server v=", "Redict server v=");
+    let Some(data) = compile("gcc", &source, &["-O1", CALLED, "-s"]) else { return };
+    let Identity { product, version, .. } = plan_of(&data, None).identity;
+    assert_eq!((product, version.as_deref()), (Some("redict"), Some("7.0.99")));
 }
 
 /// Returns `data` without the names of what it defines, as if linked without `-rdynamic`, and on
@@ -188,19 +204,16 @@ fn damaged_unwind_tables_do_no_harm() {
     let sections = file.elf_section_table();
     let (_, section) = sections.section_by_name(endian, b".eh_frame").unwrap_or_else(|| panic!("no .eh_frame"));
     let (offset, size) = section.file_range(endian).unwrap_or_default();
-    let (mut found, mut lost) = (0, 0);
+    let mut found = 0;
     for round in 0..48 {
         let mut damaged = data.clone();
         let place = usize::try_from(offset + size * round / 48).unwrap_or(0);
         let with: u8 = [0x00, 0xff, 0x80][usize::try_from(round % 3).unwrap_or(0)];
         damaged[place..place + 64].fill(with);
-        match eviction_call(&damaged) {
-            Ok(function) => {
-                assert_eq!(function, right);
-                found += 1;
-            }
-            Err(_) => lost += 1,
+        if let Ok(function) = eviction_call(&damaged) {
+            assert_eq!(function, right);
+            found += 1;
         }
     }
-    assert!(found > 0 && lost > 0, "{found} found, {lost} lost");
+    assert!(found > 0);
 }

@@ -199,7 +199,7 @@ pub(super) fn time(functions: &[TargetFunction]) -> f64 {
         let begun = cpu_time_ns();
         for _ in 0..CALLS {
             for function in functions {
-                // SAFETY: these functions take nothing, and only change rax.
+                // SAFETY: these functions take nothing, and change no register that a call preserves.
                 unsafe { black_box(*function)() };
             }
         }

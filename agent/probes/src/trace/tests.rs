@@ -5,7 +5,10 @@ use evictscope_model::ProcessAddress;
 use super::{ENTER, LinkKeeper, OwnExecutable, RETURN, TraceCounts, TraceJob, Tracer};
 use crate::target::{alone, own_offsets};
 
-std::arch::global_asm!(include_str!("functions.s"));
+#[cfg(target_arch = "aarch64")]
+std::arch::global_asm!(include_str!("functions.aarch64.s"));
+#[cfg(target_arch = "x86_64")]
+std::arch::global_asm!(include_str!("functions.x86_64.s"));
 
 unsafe extern "C" {
     fn evictscope_test_recursive(times: u32);

@@ -9,7 +9,7 @@ mount -t devtmpfs none /dev
 mount -t proc none /proc
 mount -t sysfs none /sys
 ip link set lo up
-exec >/dev/ttyS0 2>&1
+exec >/dev/console 2>&1
 . /answers.sh
 
 # Writes the command that runs a program with some capabilities, as a user without rights of its own.

@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::debian::{Suite, made, unpacked};
+use evictscope_testkit::debian::{Suite, X86_64, made, unpacked};
 use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::target::Target;
 use rustix::thread::CapabilitySet;
 use serde_json::Value;
 
@@ -45,10 +46,27 @@ pub const KERNELS: [Kernel; 3] = [
     Kernel { suite: "unstable", has_multi_links: true },
 ];
 
-/// Returns the root directory with the kernel of a suite, and a busybox that needs no library.
-pub fn provide(suite: &'static str) -> Result<PathBuf> {
-    let packages = ["linux-image-cloud-amd64", "busybox-static"];
-    unpacked(directory()?.join(format!("{suite}-kernel")), Suite(suite, None), &packages)
+/// Returns the root directory with the kernel of a suite for a processor, and a busybox that needs no library.
+pub fn provide(suite: &'static str, processor: &str) -> Result<PathBuf> {
+    let packages = [&format!("linux-image-cloud-{processor}"), "busybox-static"];
+    unpacked(directory()?.join(format!("{suite}-kernel-{processor}")), Suite(suite, None), processor, &packages)
+}
+
+/// Adds [`GUEST_PROGRAMS`] and the agent: this machine's, or those of another processor with Debian's libraries for it.
+fn add_programs(machine: &Machine, agent: &Path, target: Option<Target>) -> Result<()> {
+    let Some(target) = target else {
+        for name in GUEST_PROGRAMS {
+            let program = which::which(name).with_context(|| format!("there is no {name} on PATH"))?;
+            machine.add_program(&program, name)?;
+        }
+        return machine.add_program(agent, "evictscope");
+    };
+    let root = directory()?.join(format!("guest-{}", target.debian()));
+    let root = unpacked(root, SUITE, target.debian(), &["redis-server", "redis-tools", "util-linux"])?;
+    for name in GUEST_PROGRAMS {
+        machine.add_program_of(&root, &root.join("usr/bin").join(name), name)?;
+    }
+    machine.add_program_of(&root, agent, "evictscope")
 }
 
 /// Returns the capabilities of a unit, named as `setpriv` names them.
@@ -58,13 +76,10 @@ fn ambient(unit: &str) -> Result<String> {
 }
 
 /// Runs an executable of the agent on a kernel, with nothing around it but servers. The row says what was found.
-pub fn run(kernel: &Kernel, agent: &Path) -> Result<Row> {
-    let machine = Machine::begin(kernel.suite, &provide(kernel.suite)?, include_str!("kernel.sh"))?;
-    for name in GUEST_PROGRAMS {
-        let program = which::which(name).with_context(|| format!("there is no {name} on PATH"))?;
-        machine.add_program(&program, name)?;
-    }
-    machine.add_program(agent, "evictscope")?;
+pub fn run(kernel: &Kernel, agent: &Path, target: Option<Target>) -> Result<Row> {
+    let packages = provide(kernel.suite, target.map_or(X86_64, Target::debian))?;
+    let machine = Machine::begin(kernel.suite, &packages, include_str!("kernel.sh"), target)?;
+    add_programs(&machine, agent, target)?;
     let small_set = ambient(UNIT)?;
     let multi = kernel.has_multi_links;
     let capabilities = if multi { small_set.clone() } else { format!("{small_set},{}", ambient(DROP_IN)?) };
@@ -92,18 +107,20 @@ pub fn run(kernel: &Kernel, agent: &Path) -> Result<Row> {
     row.check("attached by", all_multi == multi, &links.join(", "));
     compare(&answers, &PORTS, &mut row)?;
 
+    // `brk` takes four bytes, of which some may be those of the file.
+    let breakpoint = if target == Some(Target::Aarch64) { 4 } else { 1 };
     let plan: Value = serde_json::from_str(answers.text("plan")?).context("in the plan")?;
     for (column, answer, sites) in [
         ("breakpoints", "code_watched", sites(&plan, ["entry", "inner"])),
         ("in evicting-only", "code_evicting_only", sites(&plan, ["inner", "exits"])),
     ] {
-        let code = changed_code(&answers, answer)?;
+        let code = changed_code(&answers, answer, breakpoint)?;
         let right = !sites.is_empty() && code.iter().all(|changed| *changed == sites);
         let found: usize = code.iter().map(BTreeSet::len).sum();
         row.check(column, right, &format!("{found} of {} sites", PORTS.len() * sites.len()));
     }
     for (column, answer) in [("left by SIGTERM", "code_after_term"), ("left by SIGKILL", "code_after_kill")] {
-        let left: usize = changed_code(&answers, answer)?.iter().map(BTreeSet::len).sum();
+        let left: usize = changed_code(&answers, answer, breakpoint)?.iter().map(BTreeSet::len).sum();
         row.check(column, left == 0, &left.to_string());
     }
     let traced = answers.text("trace")?;
@@ -129,11 +146,15 @@ fn sites(plan: &Value, parts: [&str; 2]) -> BTreeSet<u64> {
     sites.filter_map(|site| site["file_offset"].as_u64()).collect()
 }
 
-/// Returns the file offsets at which each server's code differs from its file: `cmp -l` counts the bytes from 1.
-fn changed_code(answers: &Answers, name: &str) -> Result<Vec<BTreeSet<u64>>> {
+/// Returns the file offsets of the instructions of so many bytes in which each server's code differs from its file:
+/// `cmp -l` counts the bytes from 1.
+fn changed_code(answers: &Answers, name: &str, bytes: u64) -> Result<Vec<BTreeSet<u64>>> {
     let changed = |port: u16| {
         let begin: u64 = answers.word(&format!("code_begins_at_offset {port}"))?;
-        let place = |line: &str| Some(begin + line.split_whitespace().next()?.parse::<u64>().ok()?.checked_sub(1)?);
+        let place = |line: &str| {
+            let place = begin + line.split_whitespace().next()?.parse::<u64>().ok()?.checked_sub(1)?;
+            Some(place / bytes * bytes)
+        };
         let lines = answers.text(&format!("{name} {port}"))?.lines();
         lines.map(|line| place(line).with_context(|| format!("`{name}` says `{line}`"))).collect()
     };
@@ -176,7 +197,7 @@ const COMMAND_LINE: &str = "systemd.show_status=0 systemd.log_target=journal \
 /// Runs the package on a kernel, in a Debian with systemd, from installing to purging.
 pub fn run_service(kernel: &Kernel, deb: &Path) -> Result<Row> {
     let name = format!("systemd-{}", kernel.suite);
-    let machine = Machine::begin(&name, &provide(kernel.suite)?, include_str!("systemd.sh"))?;
+    let machine = Machine::begin(&name, &provide(kernel.suite, X86_64)?, include_str!("systemd.sh"), None)?;
     machine.write("service.sh", include_str!("service.sh"))?;
     let options = ["--variant=essential", PACKAGES, "--dpkgopt=path-exclude=/usr/share/locale/*"];
     machine.add(&made(directory()?.join("debian.tar"), SUITE, &options)?, "root.tar")?;

@@ -1,19 +1,13 @@
-//! Symbolic execution: what every register holds at every instruction of a function.
-//!
-//! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged, unless a branch
-//! there tells the paths apart. At the head of a loop, what the loop changes is forgotten. A branch that is decided by
-//! what is known is not taken the other way. If a pass shows that a loop comes back to its head with what a register
-//! held before it, another pass knows the register there.
+//! The execution of a whole function: its passes, the edges between blocks, and the ways to them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use super::loops;
-use super::loops::{Loop, Order};
+use super::loops::{self, Loop, Order};
 use crate::code::graph::{Block, BlockId, Callee, EdgeKind, FunctionCode, PerBlock};
 use crate::flow::state::State;
 use crate::flow::state::private;
-use crate::flow::transfer::{KnownEffects, Step};
+use crate::flow::transfer::{Known, Step};
 use crate::flow::values::atoms::Atoms;
 use crate::flow::values::condition::{self, Condition, Flags, Relation};
 use crate::flow::values::value::Value;
@@ -43,7 +37,7 @@ pub struct Execution<'a> {
     /// control comes to the head.
     restored: HashMap<BlockId, RegisterSet>,
     /// What is known about calls and loads.
-    pub known: KnownEffects,
+    pub known: Known,
     without: Option<(BlockId, EdgeKind)>,
 }
 
@@ -76,7 +70,7 @@ impl<'a> Execution<'a> {
             ends: HashMap::new(),
             loops: HashMap::new(),
             restored: HashMap::new(),
-            known: KnownEffects::default(),
+            known: Known::default(),
             without,
         }
     }
@@ -122,11 +116,11 @@ impl<'a> Execution<'a> {
                 continue;
             }
             let ways = self.incoming(index, entry, true);
-            let Some(Loop { effects, .. }) = self.loops.get(&index) else { continue };
+            let Some(Loop { changes, .. }) = self.loops.get(&index) else { continue };
             let address = self.code.blocks[index].address();
             let before = self.restored.get(&index).copied().unwrap_or_default();
             let mut known = before;
-            for number in (0..self.atoms.convention().registers).filter(|number| effects.changes(*number)) {
+            for number in (0..self.atoms.convention().registers).filter(|number| changes.writes(*number)) {
                 let itself = loops::changed(number, address, &mut self.atoms);
                 let mut values = ways.iter().map(|(_, way)| &way.registers[number]).filter(|value| **value != itself);
                 let first = values.next();
@@ -200,17 +194,18 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Does the same if `state` holds at the beginning of the block.
+    /// Does the same if `state` holds at the beginning of the block, and returns what holds at its end.
     pub(in crate::flow) fn watch_from(
         &mut self,
         block: BlockId,
         mut state: State,
         mut look: impl FnMut(&mut Self, &Instruction, &State),
-    ) {
+    ) -> State {
         for instruction in &self.code.blocks[block].instructions {
             look(self, instruction, &state);
             self.step(&mut state, instruction);
         }
+        state
     }
 
     /// Returns the same as [`Self::states_in`], if the block is left by an edge.
@@ -310,10 +305,10 @@ impl Execution<'_> {
         if !is_head {
             return Some(state);
         }
-        if let Some(effects) = self.loops.get(&index).map(|known| known.effects.clone()) {
+        if let Some(changes) = self.loops.get(&index).map(|known| known.changes.clone()) {
             let replaced = loops::replaced(block);
             let before = state.registers.clone();
-            state.enter_loop(&effects, replaced, block.address(), &mut self.atoms);
+            state.enter_loop(&changes, replaced, block.address(), &mut self.atoms);
             let restored = self.restored.get(&index).copied().unwrap_or_default();
             for (number, value) in before.into_iter().enumerate() {
                 if restored & bit(number as u8) != 0 {

@@ -26,7 +26,7 @@ pub struct Order {
 /// What is known about a loop before it is executed.
 pub struct Loop {
     /// What it changes.
-    pub effects: Rc<LoopEffects>,
+    pub changes: Rc<Changes>,
     /// If it is also entered past its head: the blocks of all loops that can be reached from each other there, which
     /// count as one.
     pub component: Option<BTreeSet<BlockId>>,
@@ -87,23 +87,44 @@ impl Order {
                 blocks = all.into_iter().flatten().copied().collect();
                 component = Some(blocks.clone());
             }
-            let mut effects = LoopEffects::default();
+            let mut changes = Changes::default();
             for block in blocks {
                 let instructions = &code.blocks[block].instructions;
                 code.budget.spend(instructions.len() as u64);
-                for instruction in instructions {
-                    effects.add(instruction, convention);
+                let mut rest = instructions.as_slice();
+                while let [instruction, others @ ..] = rest {
+                    let put = others.first().and_then(|pop| put(instruction, pop, convention));
+                    rest = others.get(usize::from(put.is_some())..).unwrap_or_default();
+                    match put {
+                        Some(register) => changes.registers |= bit(register),
+                        None => changes.add(instruction, convention),
+                    }
                 }
             }
-            loops.insert(head, Loop { effects: Rc::new(effects), component });
+            loops.insert(head, Loop { changes: Rc::new(changes), component });
         }
         loops
     }
 }
 
+/// Returns the register into which two instructions put a number by way of the stack, which is the shortest way: they
+/// leave it as it was.
+fn put(push: &Instruction, pop: &Instruction, convention: &Convention) -> Option<u8> {
+    let [Effect::Push(Expression::Constant(_))] = push.effects() else { return None };
+    let top = Address { base: Some(convention.stack_pointer), ..Address::default() };
+    match pop.effects() {
+        [
+            Effect::Let { value: Expression::Load { address, .. }, .. },
+            Effect::Set { .. },
+            Effect::Set { register, .. },
+        ] if pop.moves_stack() && *address == top => Some(*register),
+        _ => None,
+    }
+}
+
 /// What the instructions of a loop change.
 #[derive(Clone, Debug, Default)]
-pub struct LoopEffects {
+pub struct Changes {
     registers: RegisterSet,
     /// Vector registers.
     vectors: RegisterSet,
@@ -129,9 +150,9 @@ struct LoopSlot {
     width: i64,
 }
 
-impl LoopEffects {
+impl Changes {
     /// Returns whether they write a register.
-    pub fn changes(&self, register: usize) -> bool {
+    pub fn writes(&self, register: usize) -> bool {
         self.registers >> register & 1 == 1
     }
 
@@ -176,50 +197,44 @@ impl LoopEffects {
 impl State {
     /// Forgets what a loop changes. Its head is the block at `address`, which begins by writing `replaced`. Facts
     /// remain: they are about values, not about places.
-    pub fn enter_loop(
-        &mut self,
-        effects: &LoopEffects,
-        replaced: RegisterSet,
-        address: FileAddress,
-        atoms: &mut Atoms,
-    ) {
-        if effects.memory {
+    pub fn enter_loop(&mut self, changes: &Changes, replaced: RegisterSet, address: FileAddress, atoms: &mut Atoms) {
+        if changes.memory {
             self.generation = address;
         }
-        self.forget_slots_of(effects, atoms);
+        self.forget_slots_of(changes, atoms);
         let pointer = atoms.convention().stack_pointer();
-        for number in (0..self.registers.len()).filter(|number| *number != pointer && effects.changes(*number)) {
+        for number in (0..self.registers.len()).filter(|number| *number != pointer && changes.writes(*number)) {
             let changed = changed(number, address, atoms);
             let before = std::mem::replace(&mut self.registers[number], changed);
             if replaced >> number & 1 == 0 {
                 self.escape_value(&before, atoms);
             }
         }
-        self.lanes.retain(|(vector, _), _| effects.vectors & bit(*vector) == 0);
+        self.lanes.retain(|(vector, _), _| changes.vectors & bit(*vector) == 0);
         self.flags = Flags::Unknown;
     }
 
     /// Forgets the slots that a loop stores to: those it names, and, if it stores elsewhere or calls, all from the
     /// lowest on whose address is known to anyone; all of them if it moves the stack pointer.
-    fn forget_slots_of(&mut self, effects: &LoopEffects, atoms: &mut Atoms) {
+    fn forget_slots_of(&mut self, changes: &Changes, atoms: &mut Atoms) {
         // A frame pointer that the loop changes may point anywhere.
         let offset = |state: &Self, atoms: &mut Atoms, slot: &LoopSlot| {
             let base = usize::from(slot.base);
-            let base = state.registers.get(base).filter(|_| !effects.changes(base))?;
+            let base = state.registers.get(base).filter(|_| !changes.writes(base))?;
             atoms.stack_offset(base)?.checked_add(slot.displacement)
         };
         let pointer = atoms.convention().stack_pointer();
-        if effects.stack || effects.changes(pointer) {
+        if changes.stack || changes.writes(pointer) {
             self.forget_slots(i64::MIN, atoms);
         }
-        let mut elsewhere = effects.memory;
-        for slot in &effects.slots {
+        let mut elsewhere = changes.memory;
+        for slot in &changes.slots {
             match offset(self, atoms, slot) {
                 Some(at) => self.overwrite_slots(at, slot.width),
                 None => elsewhere = true,
             }
         }
-        for slot in &effects.addresses_taken {
+        for slot in &changes.addresses_taken {
             if let Some(at) = offset(self, atoms, slot) {
                 self.escape(at, atoms);
             }
@@ -232,7 +247,7 @@ impl State {
         let known = registers.map(|(_, value)| value).chain(slots).filter_map(|value| atoms.reach_on_stack(value));
         let mut reached: BTreeSet<i64> = known.collect();
         reached.extend(&self.escaped);
-        if effects.elements && !reached.is_empty() {
+        if changes.elements && !reached.is_empty() {
             reached = BTreeSet::from([i64::MIN]);
         }
         for lowest in reached {

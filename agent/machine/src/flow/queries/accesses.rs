@@ -33,17 +33,23 @@ pub fn blocks_that_access(execution: &mut Execution<'_>, address: FileAddress) -
 }
 
 /// Returns the 8-byte globals that hold a pointer from which the function reaches one of these `offsets`: a register
-/// holds that address, or an instruction accesses it, even if only in the first iteration of a loop.
-pub fn reached_by_pointers(execution: &mut Execution<'_>, offsets: &[i64]) -> BTreeSet<FileAddress> {
+/// holds that address, or an instruction accesses it, even if only in the first iteration of a loop, of which so many
+/// blocks after its head are looked at.
+pub fn reached_by_pointers(execution: &mut Execution<'_>, offsets: &[i64], ahead: u32) -> BTreeSet<FileAddress> {
     let code = execution.code;
     let mut found = BTreeSet::new();
     for block in code.blocks.ids() {
-        let mut states = execution.first_turns(block);
-        states.extend(execution.state_at(block).cloned());
-        for state in states {
-            execution.watch_from(block, state, |execution, instruction, state| {
+        let turns = execution.first_turns(block).into_iter().map(|state| (block, state, ahead));
+        let mut pending: Vec<_> =
+            turns.chain(execution.state_at(block).map(|state| (block, state.clone(), 0))).collect();
+        while let Some((at, state, ahead)) = pending.pop() {
+            let end = execution.watch_from(at, state, |execution, instruction, state| {
                 found.extend(pointers_at(execution, instruction, state, offsets));
             });
+            for (next, kind) in code.blocks[at].successors.iter().filter(|_| ahead > 0) {
+                let state = execution.along_edge(&end, &code.blocks[at], *kind);
+                pending.extend(state.map(|state| (*next, state, ahead - 1)));
+            }
         }
     }
     found

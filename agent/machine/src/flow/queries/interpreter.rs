@@ -4,9 +4,11 @@
 //! is a sum of globals, whatever its instructions look like: unrolled, vectorised or as written. This is how a loop
 //! that adds up counters is understood.
 //!
-//! An instruction that does something else, a call, a store to anything but the stack, a branch that is not known, or
-//! too many steps end the run.
+//! What compilers add leaves the result alone: calls and branches that check something, and counters of their own. An
+//! instruction that does something else, a store by an unknown address, a branch on which the result depends and that
+//! is not known, or too many steps end the run.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use evictscope_model::FileAddress;
@@ -18,10 +20,12 @@ use crate::flow::state::State;
 use crate::flow::transfer::places::{MemoryPlace, place};
 use crate::flow::values::atoms::{Atoms, Limits};
 use crate::flow::values::value::low_bits;
-use crate::ir::{AccessKind, Address, Flow, Instruction};
+use crate::ir::{Access, AccessKind, Address, Flow, Instruction};
 
 /// The most instructions in one run.
 const MAX_STEPS: usize = 1 << 14;
+/// The most ways, at branches that are not known, that wait to be followed: each must come to the same.
+const MAX_WAYS: usize = 16;
 /// The most numbers whose sum a result can be.
 const MAX_SUMMANDS: usize = 1 << 10;
 
@@ -48,6 +52,8 @@ pub struct Interpreter<'a, 'data> {
     execution: Execution<'a>,
     /// The globals that the last run loaded, in order, with repetitions.
     pub loads: Vec<Load>,
+    /// The globals that it wrote.
+    written: BTreeSet<FileAddress>,
 }
 
 impl<'a, 'data> Interpreter<'a, 'data> {
@@ -55,19 +61,23 @@ impl<'a, 'data> Interpreter<'a, 'data> {
     pub fn new(image: &'a Image<'data>, code: &'a FunctionCode) -> Self {
         let mut atoms = Atoms::new(code.architecture, code.budget.clone());
         atoms.limits = Limits { summands: MAX_SUMMANDS, ..Limits::default() };
-        Self { image, execution: Execution::new(code, atoms, None), loads: Vec::new() }
+        Self { image, execution: Execution::new(code, atoms, None), loads: Vec::new(), written: BTreeSet::new() }
     }
 
     /// Runs the function with the chosen number in one global, and returns the 8-byte globals whose sum it returns;
     /// `None` if it returns anything else. Fails if it does anything that the machine does not know.
     pub fn run(&mut self, chosen: Option<(Load, u64)>) -> Result<Option<Vec<FileAddress>>, Halt> {
         self.loads.clear();
+        self.written.clear();
         self.execution.known.loads = chosen.into_iter().collect();
         let code = self.execution.code;
-        let mut state = State::at_entry(&mut self.execution.atoms);
-        let mut block = &code.blocks[BlockId::ENTRY];
+        let mut pending = vec![(&code.blocks[BlockId::ENTRY], State::at_entry(&mut self.execution.atoms))];
+        let mut result = None;
         let mut steps = 0;
-        loop {
+        while let Some((block, mut state)) = pending.pop() {
+            // Relations between known numbers say nothing new.
+            state.facts = Rc::default();
+            let mut has_ended = false;
             for instruction in &block.instructions {
                 steps += 1;
                 if steps > MAX_STEPS {
@@ -75,8 +85,16 @@ impl<'a, 'data> Interpreter<'a, 'data> {
                 }
                 self.look_at_memory(&state, instruction)?;
                 match instruction.flow {
-                    Flow::Return => return Ok(self.sum(&state)),
-                    Flow::Next | Flow::Branch(..) | Flow::Jump(_) => {}
+                    Flow::Return => {
+                        let sum = self.sum(&state);
+                        if result.get_or_insert_with(|| sum.clone()) != &sum {
+                            return Err(Halt::Branch(instruction.address));
+                        }
+                        has_ended = true;
+                    }
+                    // Where a check fails.
+                    Flow::Stop => has_ended = true,
+                    Flow::Next | Flow::Call(_) | Flow::Branch(..) | Flow::Jump(_) => {}
                     _ if code.hooks.contains(&instruction.address) => {}
                     _ => return Err(Halt::Instruction(instruction.address)),
                 }
@@ -86,15 +104,15 @@ impl<'a, 'data> Interpreter<'a, 'data> {
                 let state = self.execution.along_edge(&state, block, *kind)?;
                 Some((&code.blocks[*to], state))
             });
-            let ways: Vec<_> = ways.collect();
-            let [(next, end)] = &ways[..] else {
+            let others = pending.len();
+            pending.extend(ways);
+            if pending.len() > MAX_WAYS || !has_ended && pending.len() == others {
                 let last = block.instructions.last();
                 return Err(Halt::Branch(last.map(|last| last.address).unwrap_or_default()));
-            };
-            (block, state) = (*next, end.clone());
-            // Relations between known numbers say nothing new.
-            state.facts = Rc::default();
+            }
         }
+        let sum: Option<Vec<FileAddress>> = result.flatten();
+        Ok(sum.filter(|globals| globals.iter().all(|global| !self.written.contains(global))))
     }
 
     fn sum(&self, end: &State) -> Option<Vec<FileAddress>> {
@@ -110,10 +128,19 @@ impl<'a, 'data> Interpreter<'a, 'data> {
         let is_known = accesses.all(|access| match access.kind {
             AccessKind::Named => true,
             _ if self.is_on_stack(state, &access.address) => true,
-            AccessKind::Written => false,
+            AccessKind::Written => self.write(state, &access).is_some(),
             AccessKind::Read => self.load(state, &access.address, access.bytes.unwrap_or(0)).is_some(),
         });
+        self.loads.retain(|(global, _)| !self.written.contains(global));
         if is_known { Ok(()) } else { Err(Halt::Memory(instruction.address)) }
+    }
+
+    /// Notes that a global is written; `None` if it is more than that, or something else.
+    fn write(&mut self, state: &State, access: &Access) -> Option<()> {
+        let MemoryPlace::Global(global) = place(&mut self.execution.atoms, state, &access.address) else { return None };
+        access.bytes.filter(|bytes| *bytes <= 8)?;
+        self.written.insert(global);
+        Some(())
     }
 
     /// Notes the load of a global; `None` if it is another, or nothing is known about it.

@@ -21,7 +21,7 @@ use crate::isa::{Convention, numbers};
 
 /// What is known about single calls and loads.
 #[derive(Default)]
-pub struct KnownEffects {
+pub struct Known {
     /// By the address of a call, what it leaves in stack slots of 8 bytes, by their offset from the stack
     /// pointer at the caller's entry.
     pub calls: HashMap<FileAddress, Vec<(i64, Value)>>,
@@ -32,6 +32,8 @@ pub struct KnownEffects {
 /// Distinguishes what one instruction makes opaque: a register that it clobbers has its number, the parts of its
 /// expressions follow this, in the order in which they are written.
 const PARTS: u32 = 64;
+/// The most parts of one effect.
+const PARTS_OF_EFFECT: usize = 16;
 /// Bytes of a word: a push moves the stack pointer by so many, and a lane is as long.
 const WORD: u8 = 8;
 /// The most values that one instruction keeps for its later effects.
@@ -44,7 +46,7 @@ pub struct Step<'a> {
     state: &'a mut State,
     /// Every atom that occurs in the states.
     atoms: &'a mut Atoms,
-    known: &'a KnownEffects,
+    known: &'a Known,
     temporaries: [Value; TEMPORARIES],
     /// Distinguishes the part of an expression that is being looked at.
     part: u32,
@@ -54,12 +56,7 @@ pub struct Step<'a> {
 
 impl<'a> Step<'a> {
     /// Begins to execute an instruction in a state.
-    pub fn new(
-        instruction: &'a Instruction,
-        state: &'a mut State,
-        atoms: &'a mut Atoms,
-        known: &'a KnownEffects,
-    ) -> Self {
+    pub fn new(instruction: &'a Instruction, state: &'a mut State, atoms: &'a mut Atoms, known: &'a Known) -> Self {
         let temporaries = [const { Value::constant(0) }; TEMPORARIES];
         Self { instruction, state, atoms, known, temporaries, part: PARTS, is_compared: false }
     }
@@ -69,7 +66,8 @@ impl<'a> Step<'a> {
         if self.instruction.is_call() {
             return self.call(callee);
         }
-        for effect in self.instruction.effects() {
+        for (effect, part) in self.instruction.effects().iter().zip((PARTS..).step_by(PARTS_OF_EFFECT)) {
+            self.part = part;
             self.apply(effect);
         }
     }
@@ -174,14 +172,14 @@ impl<'a> Step<'a> {
     /// Takes into account that memory changes from an address on: as many bytes at most, if that is known.
     fn clobber_memory(&mut self, address: &Address, bytes: Option<u16>) {
         let place = self.place(address);
-        let Some(bytes) = bytes else {
-            let begin = self.address(address);
-            if let Some(lowest) = begin.and_then(|begin| self.atoms.reach_on_stack(&begin)) {
-                self.state.forget_slots(lowest, self.atoms);
-            }
-            return self.store_unknown(address, &MemoryPlace::Unknown, 0);
+        let begin = self.address(address).filter(|_| bytes.is_none());
+        let Some(begin) = begin else {
+            return self.store_unknown(address, &place, bytes.map_or(i64::MAX, i64::from));
         };
-        self.store_unknown(address, &place, bytes.into());
+        if let Some(lowest) = self.atoms.reach_on_stack(&begin) {
+            self.state.forget_slots(lowest, self.atoms);
+        }
+        self.store_unknown(address, &MemoryPlace::Unknown, 0);
     }
 
     fn clobber(&mut self, clobber: Clobber) {

@@ -1,10 +1,4 @@
-//! Symbolic values: sums of atoms, modulo 2^64.
-//!
-//! A value is `constant + Σ coefficient · atom`. An atom is something that the analysis cannot look
-//! into or wants to keep apart: a register at the function's entry, a load of a global, the result of
-//! a call, a choice. Equal values have equal representations, so `a - b + b` is `a`.
-//!
-//! Numbers of fewer than 64 bits.
+//! Values: sums of atoms, modulo 2^64; and numbers of fewer than 64 bits.
 
 use std::rc::Rc;
 

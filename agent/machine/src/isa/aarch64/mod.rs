@@ -14,6 +14,6 @@ mod vector;
 pub use self::canary::intact_way;
 pub use self::decode::{decode, text};
 pub use self::lift::lift;
-pub use self::references::{Pages, candidates, decode_all, mentioned_at};
+pub use self::references::{Pages, candidates, decode_all, is_padding, mentioned_at};
 pub use self::switches::targets;
 pub use self::thunks::{flow_behind, slot_of_stub};

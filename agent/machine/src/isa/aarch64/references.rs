@@ -113,6 +113,11 @@ pub fn mentioned_at(code: &[u8], begin: FileAddress, at: FileAddress) -> Option<
     mentioned.into_iter().find(|(other, _)| *other == at)?.1
 }
 
+/// Returns whether an instruction is one of those that linkers put between functions: `nop`, or what is none.
+pub fn is_padding(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x1f, 0x20, 0x03, 0xd5] | [0, 0, 0, 0])
+}
+
 /// Decodes instructions one after the other, without those that are not valid.
 pub fn decode_all(bytes: &[u8], begin: FileAddress) -> impl Iterator<Item = Instruction> + use<'_> {
     let offsets = (0..bytes.len()).step_by(LENGTH);

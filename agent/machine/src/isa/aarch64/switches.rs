@@ -114,11 +114,26 @@ fn address_in(mut before: &[&Instruction], mut register: u8) -> Option<FileAddre
 /// index, last; b.hi`, after which the index is only moved. Returns `None` if it is not certain that this is what is checked.
 fn check(read: &Instruction, before: &[&Instruction], mut index: u8) -> Option<(FileAddress, u64)> {
     let mut is_guarded = false;
-    for instruction in before.iter().take(READ_DISTANCE) {
+    // Where a jump over other code leads, which must not count as one past the check.
+    let mut at_jump = None;
+    let (mut rest, mut begin) = (before, read.address);
+    for _ in 0..READ_DISTANCE {
+        let (instruction, others) = rest.split_first()?;
+        rest = others;
         match instruction.flow {
-            Flow::Next => {}
+            Flow::Next => begin = instruction.address,
             Flow::Branch(test, target) if !(instruction.address..=read.address).contains(&target) => {
                 is_guarded = test == Test::Compared(Relation::Above);
+                begin = instruction.address;
+                continue;
+            }
+            // What is before does not lead here; a jump over it may.
+            Flow::Return | Flow::Jump(_) if !is_guarded => {
+                let over = Flow::Branch(Test::Compared(Relation::BelowOrEqual), begin);
+                let from = others.iter().position(|other| other.flow == over)?;
+                rest = others.get(from + 1..)?;
+                is_guarded = true;
+                at_jump = Some(begin);
                 continue;
             }
             _ => return None,
@@ -127,7 +142,7 @@ fn check(read: &Instruction, before: &[&Instruction], mut index: u8) -> Option<(
             match effect {
                 Effect::Compare { left, right: Expression::Constant(last), bits: 32.. } if is_guarded => {
                     let is_index = matches!(left, Expression::Register { number, .. } if *number == index);
-                    return is_index.then_some((instruction.address, *last));
+                    return is_index.then_some((at_jump.unwrap_or(instruction.address), *last));
                 }
                 Effect::Compare { .. } | Effect::ZeroAndSign { .. } if is_guarded => return None,
                 Effect::Clobber(clobber) if clobber.flags && is_guarded => return None,

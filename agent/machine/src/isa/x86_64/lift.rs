@@ -8,7 +8,9 @@ use iced_x86::{
 };
 
 use super::decode::decoded;
-use super::operands::{address, address_of, general_register, operand, operand_bits, relation, set, store};
+use super::operands::{
+    address, address_of, general_register, is_high_byte, operand, operand_bits, relation, set, store,
+};
 use super::tables::{RAX, RBP, RCX, RDX, RSP};
 use super::vector;
 use crate::ir::{Address, Clobber, Effect, Expression, Instruction, Operation, RegisterSet, Relation, Test, bit};
@@ -17,6 +19,7 @@ use crate::ir::{Address, Clobber, Effect, Expression, Instruction, Operation, Re
 pub fn lift(instruction: &Instruction) -> Vec<Effect> {
     let decoded = decoded(instruction);
     let mut lifter = Lifter { instruction: &decoded, effects: Vec::new() };
+    lifter.read_high_bytes();
     lifter.lift();
     lifter.effects
 }
@@ -33,6 +36,16 @@ const RESULT: u8 = 0;
 const LOADED: u8 = 1;
 
 impl Lifter<'_> {
+    /// Says that the registers of high bytes are read. What is in those is not followed.
+    fn read_high_bytes(&mut self) {
+        let registers = (0..self.instruction.op_count()).map(|operand| self.instruction.op_register(operand));
+        let numbers = registers.filter(|register| is_high_byte(*register)).filter_map(general_register);
+        let reads = numbers.fold(0, |reads, number| reads | bit(number));
+        if reads != 0 {
+            self.effects.push(Effect::Clobber(Clobber { reads, ..Clobber::default() }));
+        }
+    }
+
     fn lift(&mut self) {
         let instruction = self.instruction;
         match instruction.mnemonic() {

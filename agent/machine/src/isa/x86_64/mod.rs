@@ -13,6 +13,6 @@ mod vector;
 pub use self::canary::intact_way;
 pub use self::decode::{decode, text};
 pub use self::lift::lift;
-pub use self::references::{candidates, decode_all, mentioned, mentioned_at};
+pub use self::references::{candidates, decode_all, is_padding, mentioned, mentioned_at};
 pub use self::switches::targets;
 pub use self::thunks::{flow_behind, slot_of_stub};

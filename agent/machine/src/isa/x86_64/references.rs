@@ -25,6 +25,12 @@ pub fn candidates(
     }
 }
 
+/// Returns whether these bytes are a nop of any length, or `int3`.
+pub fn is_padding(bytes: &[u8]) -> bool {
+    let prefixes = bytes.iter().take_while(|byte| matches!(byte, 0x66 | 0x2e)).count();
+    matches!(bytes[prefixes..], [0x90 | 0xcc] | [0x0f, 0x1f, ..])
+}
+
 /// Decodes instructions one after the other, without those that are not valid.
 pub fn decode_all(bytes: &[u8], address: FileAddress) -> impl Iterator<Item = Instruction> + use<'_> {
     let decoder = Decoder::with_ip(64, bytes, address.get(), DecoderOptions::NONE);

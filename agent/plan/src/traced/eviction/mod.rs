@@ -10,7 +10,7 @@ use evictscope_abi::VARIABLES;
 use evictscope_machine::code::FunctionCode;
 use evictscope_machine::dwarf::Asked;
 use evictscope_machine::elf::Image;
-use evictscope_machine::flow::{Execution, Operand, counted_in_loops, reached_by_pointers, returns};
+use evictscope_machine::flow::{Atoms, Execution, Operand, State, counted_in_loops, reached_by_pointers, returns};
 use evictscope_machine::sites::{Calls, Site, cheapest};
 use evictscope_model::{FileAddress, Member};
 
@@ -67,7 +67,12 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
             work: &[],
         };
         let results = results(&mut execution);
+        let missed = analysis.not_found.len();
         function.span.exits = analysis.exits(kind, &mut execution, calls, results);
+        if !function.span.exits.is_empty() && analysis.not_found.len() > missed {
+            analysis.not_found.truncate(missed);
+            function.span.exits = analysis.exits(kind, &mut near(&code), calls, results);
+        }
     }
     function.plan = FunctionPlan::Eviction(quantities);
     Some(function)
@@ -156,13 +161,29 @@ fn goal_site(
     Some((Site::at(analysis.image, &instruction)?, quantities))
 }
 
+/// How far what a callee is given on the stack is assumed to reach, in bytes: a number. The address of the pool, or the
+/// result, may be beside it.
+const REACH: i64 = 8;
+/// How many blocks it takes at most from the head of the loop over the pool to the entry.
+const AHEAD: u32 = 4;
 /// Offsets of its last entry and of the key in it, in bytes: 16 entries of 32 bytes.
 const LAST: [i64; 2] = [15 * 32, 15 * 32 + 8];
 
 /// Returns the address of that global, if the function reaches the last entry of a single pool.
 pub fn pool(execution: &mut Execution<'_>) -> Option<FileAddress> {
-    let mut found = reached_by_pointers(execution, &LAST).into_iter();
-    found.next().filter(|_| found.next().is_none())
+    let only = |execution: &mut Execution<'_>, ahead| {
+        let mut found = reached_by_pointers(execution, &LAST, ahead).into_iter();
+        found.next().filter(|_| found.next().is_none())
+    };
+    only(execution, 0).or_else(|| only(&mut near(execution.code), AHEAD))
+}
+
+/// Executes the function if what callees are given on the stack reaches no farther than [`REACH`].
+fn near(code: &FunctionCode) -> Execution<'_> {
+    let mut atoms = Atoms::new(code.architecture, code.budget.clone());
+    atoms.limits.reach = Some(REACH);
+    let entry = State::at_entry(&mut atoms);
+    Execution::run_from(code, entry, atoms, None)
 }
 
 /// Its names, newest first.
