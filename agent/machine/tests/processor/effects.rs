@@ -83,6 +83,9 @@ pub fn compare_others(
 /// Returns the general registers that an instruction reads or writes.
 pub fn matters(processor: &Processor, instruction: &Instruction) -> RegisterSet {
     let read = match &instruction.flow {
+        // Where these go on, their effects do not say.
+        Flow::IndirectCall(to) | Flow::IndirectJump(to) if **to == Expression::Unknown => RegisterSet::MAX,
+        Flow::Return => RegisterSet::MAX,
         Flow::IndirectCall(to) | Flow::IndirectJump(to) => to.reads(),
         Flow::Branch(test, _) => test.reads(),
         _ => 0,

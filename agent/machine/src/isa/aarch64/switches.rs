@@ -114,26 +114,11 @@ fn address_in(mut before: &[&Instruction], mut register: u8) -> Option<FileAddre
 /// index, last; b.hi`, after which the index is only moved. Returns `None` if it is not certain that this is what is checked.
 fn check(read: &Instruction, before: &[&Instruction], mut index: u8) -> Option<(FileAddress, u64)> {
     let mut is_guarded = false;
-    // Where a jump over other code leads, which must not count as one past the check.
-    let mut at_jump = None;
-    let (mut rest, mut begin) = (before, read.address);
-    for _ in 0..READ_DISTANCE {
-        let (instruction, others) = rest.split_first()?;
-        rest = others;
+    for instruction in before.iter().take(READ_DISTANCE) {
         match instruction.flow {
-            Flow::Next => begin = instruction.address,
+            Flow::Next => {}
             Flow::Branch(test, target) if !(instruction.address..=read.address).contains(&target) => {
                 is_guarded = test == Test::Compared(Relation::Above);
-                begin = instruction.address;
-                continue;
-            }
-            // What is before does not lead here; a jump over it may.
-            Flow::Return | Flow::Jump(_) if !is_guarded => {
-                let over = Flow::Branch(Test::Compared(Relation::BelowOrEqual), begin);
-                let from = others.iter().position(|other| other.flow == over)?;
-                rest = others.get(from + 1..)?;
-                is_guarded = true;
-                at_jump = Some(begin);
                 continue;
             }
             _ => return None,
@@ -142,7 +127,7 @@ fn check(read: &Instruction, before: &[&Instruction], mut index: u8) -> Option<(
             match effect {
                 Effect::Compare { left, right: Expression::Constant(last), bits: 32.. } if is_guarded => {
                     let is_index = matches!(left, Expression::Register { number, .. } if *number == index);
-                    return is_index.then_some((at_jump.unwrap_or(instruction.address), *last));
+                    return is_index.then_some((instruction.address, *last));
                 }
                 Effect::Compare { .. } | Effect::ZeroAndSign { .. } if is_guarded => return None,
                 Effect::Clobber(clobber) if clobber.flags && is_guarded => return None,
@@ -179,9 +164,7 @@ mod tests {
 
     #[test]
     fn a_table_has_as_many_entries_as_there_are_cases() {
-        for options in
-            [&["-O1"][..], &["-O2"], &["-O2", "-fno-pie", "-no-pie"], &["-Os", "-mbranch-protection=standard"]]
-        {
+        for options in [&["-O1"][..], &["-O1", "-fno-pie", "-no-pie"], &["-Os", "-mbranch-protection=standard"]] {
             // Without it, a table needs more cases.
             let options = [options, &["--param=case-values-threshold=4"]].concat();
             let Some(data) = compile("aarch64-linux-gnu-gcc", PROGRAM, &options) else { return };
