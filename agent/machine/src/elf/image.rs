@@ -106,7 +106,8 @@ impl<'data> Image<'data> {
         self.relocations.imports.get(&slot).copied()
     }
 
-    /// Returns the address that the loader stores at `slot`, before it adds the load bias, if the process cannot change it.
+    /// Returns the address that the loader stores at `slot`, before it adds the load bias, if the process cannot change
+    /// it.
     pub(crate) fn linked(&self, slot: FileAddress) -> Option<FileAddress> {
         self.relocations.linked.get(&slot).copied()
     }

@@ -22,7 +22,8 @@ const TABLE_DISTANCE: usize = 4_096;
 const MAX_STEPS: usize = 4;
 
 /// Returns the targets of `jump`, which is part of the function at `entry`: the entries of the table that the jump
-/// reads, as many as the check of the index lets through. `before` has the instructions before the jump, the nearest first.
+/// reads, as many as the check of the index lets through. `before` has the instructions before the jump, the nearest
+/// first.
 pub fn targets<'a>(
     image: &Image<'_>,
     entry: FileAddress,
@@ -111,7 +112,8 @@ fn address_in(mut before: &[&Instruction], mut register: u8) -> Option<FileAddre
 }
 
 /// Returns where the index with which `read` reads the table is checked, and the last one that is let through: `cmp
-/// index, last; b.hi`, after which the index is only moved. Returns `None` if it is not certain that this is what is checked.
+/// index, last; b.hi`, after which the index is only moved. Returns `None` if it is not certain that this is what is
+/// checked.
 fn check(read: &Instruction, before: &[&Instruction], mut index: u8) -> Option<(FileAddress, u64)> {
     let mut is_guarded = false;
     for instruction in before.iter().take(READ_DISTANCE) {
