@@ -57,8 +57,10 @@ struct Example {
     /// The page of memory that it finds.
     page: u64,
     /// Changes the registers from which it makes addresses, so that those are in the page.
-    aim: Box<dyn Fn(&mut State, &mut Random)>,
+    aim: Box<Aim>,
 }
+
+type Aim = dyn Fn(&mut State, &mut Random);
 
 /// Some instructions of each form: each with a random number, and those that have the lowest.
 type Examples = BTreeMap<Form, BTreeSet<(u64, Vec<u8>)>>;
