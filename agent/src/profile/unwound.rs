@@ -34,7 +34,7 @@ struct Frame {
 }
 
 pub fn unwind(sample: &StackSample<'_>, mappings: &Mappings, work: &mut Work) -> Unwound {
-    let first = Frame { registers: FrameRegisters::of_interrupted(Architecture::X86_64, sample.registers), back: 0 };
+    let first = Frame { registers: FrameRegisters::of_interrupted(Architecture::HOST, sample.registers), back: 0 };
     let mut stack = Unwound { functions: Vec::new(), activity: Activity::Other, is_whole: false, is_elsewhere: false };
     let mut unwinding = Unwinding { sample, mappings, work };
     if let Some(hidden) = unwinding.go_on(&mut stack, first)

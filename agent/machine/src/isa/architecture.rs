@@ -43,6 +43,9 @@ impl Register {
 }
 
 impl Architecture {
+    /// The one that this program runs on.
+    pub const HOST: Self = if cfg!(target_arch = "aarch64") { Self::Aarch64 } else { Self::X86_64 };
+
     /// Returns the one that an ELF header's `e_machine` stands for.
     pub fn of_machine(machine: u16) -> Option<Self> {
         match machine {
