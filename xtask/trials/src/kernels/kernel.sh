@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first process of a virtual machine that has nothing but what `initramfs` packs. Asks the agent
-# and the servers everything that `bare.rs` compares, and ends the machine.
+# The first process of a virtual machine that has nothing but what `machine.rs` packs. Asks the agent
+# and the servers everything that `mod.rs` compares, and ends the machine.
 
 /bin/busybox --install -s /bin
 export PATH=/usr/bin:/bin
