@@ -8,6 +8,7 @@ use evictscope_model::FileAddress;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
+use crate::code::callees;
 use crate::code::graph::{BlockId, FunctionCode};
 use crate::elf::image::Image;
 use crate::flow::joins::execution::Execution;
@@ -30,7 +31,8 @@ fn slots_after(code: &[u8]) -> Slots {
     let function = [&BEFORE, code, &AFTER].concat();
     let address = FileAddress::new(0x1000);
     let image = Image::of_code(&function, address);
-    let code = FunctionCode::decode(&image, address).unwrap_or_else(|error| panic!("{error}"));
+    let mut code = FunctionCode::decode(&image, address).unwrap_or_else(|error| panic!("{error}"));
+    code.callees = callees::of(&image, &code, code.blocks.ids());
     let mut execution = Execution::run(&code);
     let mut returns = code.blocks.entries().filter(|(_, block)| block.leaves);
     let (last, _) = returns.next().unwrap_or_else(|| panic!("it does not return"));
@@ -40,7 +42,7 @@ fn slots_after(code: &[u8]) -> Slots {
 }
 
 /// Code, and what is known about the slots after it.
-const CASES: [(&str, &[u8], Slots); 13] = [
+const CASES: [(&str, &[u8], Slots); 14] = [
     // `mov %rdi, (%rsi)`
     ("a store elsewhere keeps the slots", &[0x48, 0x89, 0x3e], [Some(5), Some(7)]),
     // `movss %xmm0, (%rsp)`
@@ -71,6 +73,12 @@ const CASES: [(&str, &[u8], Slots); 13] = [
     (
         "an address that is passed on the stack escapes",
         &[0x48, 0x8d, 0x4c, 0x24, 0x08, 0x48, 0x89, 0x4c, 0x24, 0x20, 0x31, 0xc9, 0xff, 0xd6],
+        [Some(5), None],
+    ),
+    // `lea 8(%rsp), %rcx; call 1f; jmp 2f; 1: mov $1, %cl; mov %rdi, (%rcx); ret; 2:`
+    (
+        "an address escapes to a callee that uses it after it has set a part of it",
+        &[0x48, 0x8d, 0x4c, 0x24, 0x08, 0xe8, 2, 0, 0, 0, 0xeb, 6, 0xb1, 1, 0x48, 0x89, 0x39, 0xc3],
         [Some(5), None],
     ),
     // `lea 8(%rsp), %rcx; movq %rcx, %xmm0; xor %ecx, %ecx; call *%rsi`
