@@ -10,7 +10,7 @@ use evictscope_model::FileAddress;
 
 use super::graph::{Block, BlockId, Callee, FunctionCode};
 use crate::elf::image::Image;
-use crate::ir::{Effect, Flow, Instruction, RegisterSet, bit};
+use crate::ir::{Flow, Instruction, RegisterSet, bit};
 
 /// How deep to follow calls that pass an argument on; below that every register counts as read.
 const MAX_DEPTH: u32 = 3;
@@ -103,7 +103,7 @@ impl Survey<'_, '_> {
                 for effect in instruction.effects() {
                     read |= effect.reads() & !gone;
                     // Of a register of which a part is set, the rest is still there to be read.
-                    if !matches!(effect, Effect::Set { width: 1 | 2, .. }) {
+                    if !effect.sets_part() {
                         gone |= effect.writes() & !effect.reads();
                     }
                 }

@@ -381,6 +381,11 @@ impl Effect {
         self.expressions().fold(own | address, |read, expression| read | expression.reads())
     }
 
+    /// Returns whether it sets a part of a register, and leaves the rest as it is.
+    pub fn sets_part(&self) -> bool {
+        matches!(self, Self::Set { width: 1 | 2, .. })
+    }
+
     /// Returns the general registers that it changes. (A push also moves the stack pointer.)
     pub fn writes(&self) -> RegisterSet {
         match self {

@@ -4,6 +4,8 @@ use evictscope_model::FileAddress;
 
 use crate::elf::image::Image;
 
+/// The most entries of one table.
+pub const MAX_TABLE: u64 = 512;
 /// How far a function extends if the file does not say, in bytes.
 const DEFAULT_SIZE: u64 = 64 << 10;
 
@@ -34,4 +36,35 @@ pub fn entries(
     targets.sort_unstable();
     targets.dedup();
     targets
+}
+
+#[cfg(test)]
+pub mod tests {
+    use crate::code::graph::{EdgeKind, FunctionCode};
+    use crate::elf::image::Image;
+
+    /// Two `switch` statements with 6 and 9 cases, each of which does something different.
+    pub const PROGRAM: &str = "
+        int printf(const char *, ...);
+        #define CASE(n) case n: printf(\"%d %s\\n\", n, v[n]); break;
+        __attribute__((noinline)) void two(unsigned a, unsigned b, char **v) {
+            switch (a) { CASE(0) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) }
+            printf(\"and\\n\");
+            switch (b) { CASE(0) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) }
+        }
+        int main(int argc, char **argv) { two(argc, argc + 1, argv); return 0; }";
+
+    /// Returns how many cases each `switch` of the compiled program has.
+    pub fn cases(data: &[u8]) -> Vec<usize> {
+        let image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
+        let function = image.symbols.function("two").map(|symbol| symbol.address);
+        let code = FunctionCode::decode(&image, function.unwrap_or_default());
+        let code = code.unwrap_or_else(|error| panic!("{error}"));
+        let mut cases: Vec<usize> = (code.blocks.iter())
+            .map(|block| block.successors.iter().filter(|(_, kind)| *kind == EdgeKind::Switch).count())
+            .filter(|count| *count > 0)
+            .collect();
+        cases.sort_unstable();
+        cases
+    }
 }

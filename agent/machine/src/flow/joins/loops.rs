@@ -268,8 +268,7 @@ pub fn replaced(block: &Block) -> RegisterSet {
     let (mut read, mut written): (RegisterSet, RegisterSet) = (0, 0);
     let before_calls = block.instructions.iter().take_while(|instruction| !instruction.is_call());
     for effect in before_calls.flat_map(Instruction::effects) {
-        let is_part = matches!(effect, Effect::Set { width: 1 | 2, .. });
-        read |= (effect.reads() | if is_part { effect.writes() } else { 0 }) & !written;
+        read |= (effect.reads() | if effect.sets_part() { effect.writes() } else { 0 }) & !written;
         written |= effect.writes();
     }
     written & !read

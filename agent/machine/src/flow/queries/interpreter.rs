@@ -131,7 +131,6 @@ impl<'a, 'data> Interpreter<'a, 'data> {
             AccessKind::Written => self.write(state, &access).is_some(),
             AccessKind::Read => self.load(state, &access.address, access.bytes.unwrap_or(0)).is_some(),
         });
-        self.loads.retain(|(global, _)| !self.written.contains(global));
         if is_known { Ok(()) } else { Err(Halt::Memory(instruction.address)) }
     }
 
@@ -139,7 +138,9 @@ impl<'a, 'data> Interpreter<'a, 'data> {
     fn write(&mut self, state: &State, access: &Access) -> Option<()> {
         let MemoryPlace::Global(global) = place(&mut self.execution.atoms, state, &access.address) else { return None };
         access.bytes.filter(|bytes| *bytes <= 8)?;
-        self.written.insert(global);
+        if self.written.insert(global) {
+            self.loads.retain(|(load, _)| *load != global);
+        }
         Some(())
     }
 
@@ -157,7 +158,9 @@ impl<'a, 'data> Interpreter<'a, 'data> {
             {
                 self.execution.known.loads.insert(load, number);
             } else if self.execution.known.loads.contains_key(&load) || self.image.is_writable(load.0) {
-                self.loads.push(load);
+                if !self.written.contains(&load.0) {
+                    self.loads.push(load);
+                }
             } else {
                 return None;
             }

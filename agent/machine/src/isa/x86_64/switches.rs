@@ -10,10 +10,8 @@ use super::lift::writes;
 use super::operands::is_high_byte;
 use crate::elf::image::Image;
 use crate::ir::{Expression, Flow, Instruction};
-use crate::isa::table::{Targets, entries};
+use crate::isa::table::{MAX_TABLE, Targets, entries};
 
-/// The most entries of one table.
-const MAX_TABLE: u64 = 512;
 /// How many instructions before an indirect jump the address of its table may be loaded.
 const TABLE_DISTANCE: usize = 64;
 /// How many instructions away it may be loaded into the register that the jump uses.
@@ -176,35 +174,16 @@ mod tests {
     use iced_x86::{Decoder, DecoderOptions, Instruction as Decoded};
 
     use super::check;
-    use crate::code::graph::{EdgeKind, FunctionCode};
+    use crate::code::graph::FunctionCode;
     use crate::elf::image::Image;
-
-    /// Two `switch` statements with 6 and 9 cases, each of which does something different.
-    const PROGRAM: &str = "
-        int printf(const char *, ...);
-        #define CASE(n) case n: printf(\"%d %s\\n\", n, v[n]); break;
-        __attribute__((noinline)) void two(unsigned a, unsigned b, char **v) {
-            switch (a) { CASE(0) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) }
-            printf(\"and\\n\");
-            switch (b) { CASE(0) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) }
-        }
-        int main(int argc, char **argv) { two(argc, argc + 1, argv); return 0; }";
+    use crate::isa::table::tests::{PROGRAM, cases};
 
     #[test]
     fn a_table_has_as_many_entries_as_there_are_cases() {
         for compiler in ["gcc", "clang"] {
             for options in [&["-O1"][..], &["-O2"], &["-O2", "-fno-pie", "-no-pie"], &["-Os", "-fcf-protection"]] {
                 let Some(data) = compile(compiler, PROGRAM, options) else { continue };
-                let image = Image::parse(&data).unwrap_or_else(|error| panic!("{error}"));
-                let function = image.symbols.function("two").map(|symbol| symbol.address);
-                let code = FunctionCode::decode(&image, function.unwrap_or_default());
-                let code = code.unwrap_or_else(|error| panic!("{compiler} {options:?}: {error}"));
-                let mut cases: Vec<usize> = (code.blocks.iter())
-                    .map(|block| block.successors.iter().filter(|(_, kind)| *kind == EdgeKind::Switch).count())
-                    .filter(|count| *count > 0)
-                    .collect();
-                cases.sort_unstable();
-                assert_eq!(cases, [6, 9], "{compiler} {options:?}");
+                assert_eq!(cases(&data), [6, 9], "{compiler} {options:?}");
             }
         }
     }
