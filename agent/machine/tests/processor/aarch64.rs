@@ -1,21 +1,15 @@
 //! What of the test is of aarch64: its flags, which forms of instructions a program has, and how one finds memory.
 
-use evictscope_machine::ir::Relation;
 use evictscope_machine::isa::Architecture;
 use fARM64::{
     Code, Decoder, DecoderOptions, ExtendType, FlowControl, Instruction, MemIndexMode, Mnemonic, Operand, RegClass,
     Register,
 };
 
+use super::flags::Flags;
 use super::random::Random;
 use super::runner::{CODE, FAR_PAGE, PAGE, State};
 use super::{Example, Examples, Processor, keep_example};
-
-const NEGATIVE: u64 = 1 << 31;
-const ZERO: u64 = 1 << 30;
-const CARRY: u64 = 1 << 29;
-const OVERFLOW: u64 = 1 << 28;
-const ALL_FLAGS: u64 = NEGATIVE | ZERO | CARRY | OVERFLOW;
 
 pub const PROCESSOR: Processor = Processor {
     architecture: Architecture::Aarch64,
@@ -25,41 +19,17 @@ pub const PROCESSOR: Processor = Processor {
     others: "aarch64.s",
     vectors: 32,
     addresses: (1 << 56) - 1,
-    all_flags: ALL_FLAGS,
-    of_comparison: ALL_FLAGS,
-    zero_and_sign: NEGATIVE | ZERO,
-    difference,
-    holds,
+    flags: Flags {
+        carry: 1 << 29,
+        is_borrow: false,
+        zero: 1 << 30,
+        negative: 1 << 31,
+        overflow: 1 << 28,
+        all: 0b1111 << 28,
+    },
     add_examples,
     example,
 };
-
-fn difference(left: u64, right: u64, bits: u8) -> u64 {
-    let [left, right] = [left, right].map(|side| side << (64 - bits));
-    let (signed, overflows) = left.cast_signed().overflowing_sub(right.cast_signed());
-    let flags = [(CARRY, left >= right), (ZERO, left == right), (NEGATIVE, signed < 0), (OVERFLOW, overflows)];
-    flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum()
-}
-
-fn holds(relation: Relation, flags: u64, known: u64) -> Option<bool> {
-    let is = |flag| (known & flag != 0).then_some(flags & flag != 0);
-    let less = || Some(is(NEGATIVE)? != is(OVERFLOW)?);
-    Some(match relation {
-        Relation::Equal => is(ZERO)?,
-        Relation::NotEqual => !is(ZERO)?,
-        Relation::Below => !is(CARRY)?,
-        Relation::BelowOrEqual => !is(CARRY)? || is(ZERO)?,
-        Relation::Above => is(CARRY)? && !is(ZERO)?,
-        Relation::AboveOrEqual => is(CARRY)?,
-        Relation::Less => less()?,
-        Relation::LessOrEqual => less()? || is(ZERO)?,
-        Relation::Greater => !less()? && !is(ZERO)?,
-        Relation::GreaterOrEqual => !less()?,
-        Relation::Negative => is(NEGATIVE)?,
-        Relation::NotNegative => !is(NEGATIVE)?,
-        Relation::Other(_) => return None,
-    })
-}
 
 fn add_examples(examples: &mut Examples, code: &[u8]) -> usize {
     let mut count = 0;

@@ -123,10 +123,10 @@ impl Effects<'_> {
                 self.store(top, 8, value)?;
             }
             Effect::Compare { left, right, bits } => {
-                self.compare(self.value(left)?.zip(self.value(right)?), *bits, self.processor.of_comparison);
+                self.compare(self.value(left)?.zip(self.value(right)?), *bits, self.processor.flags.of_comparison());
             }
             Effect::ZeroAndSign { of, bits } => {
-                self.compare(self.value(of)?.map(|of| (of, 0)), *bits, self.processor.zero_and_sign);
+                self.compare(self.value(of)?.map(|of| (of, 0)), *bits, self.processor.flags.zero_and_sign());
             }
             Effect::Clobber(clobber) => {
                 let registers = (0..FLAGS).filter(|number| clobber.registers & bit(*number as u8) != 0);
@@ -169,7 +169,7 @@ impl Effects<'_> {
     }
 
     fn compare(&mut self, sides: Option<(u64, u64)>, bits: u8, known: u64) {
-        self.state[FLAGS] = sides.map_or(0, |(left, right)| (self.processor.difference)(left, right, bits));
+        self.state[FLAGS] = sides.map_or(0, |(left, right)| self.processor.flags.difference(left, right, bits));
         self.unknown[FLAGS] = sides.map_or(u64::MAX, |_| !known);
     }
 
@@ -223,7 +223,7 @@ impl Effects<'_> {
     fn holds(&self, test: Test) -> Option<bool> {
         let read = |register, width| self.read(usize::from(register) * 8, width);
         match test {
-            Test::Compared(relation) => (self.processor.holds)(relation, self.state[FLAGS], !self.unknown[FLAGS]),
+            Test::Compared(relation) => self.processor.flags.holds(relation, self.state[FLAGS], !self.unknown[FLAGS]),
             Test::Zero { register, width, is_zero } => Some((read(register, width)? == 0) == is_zero),
             Test::Bit { register, bit, is_set } => Some((read(register, 8)? >> bit & 1 == 1) == is_set),
             Test::Unknown => None,

@@ -9,6 +9,7 @@
 
 mod aarch64;
 mod effects;
+mod flags;
 mod random;
 mod runner;
 mod x86_64;
@@ -19,12 +20,13 @@ use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_machine::ir::{Effect, Expression, Instruction, Relation};
+use evictscope_machine::ir::{Effect, Expression, Instruction};
 use evictscope_machine::isa::Architecture;
 use evictscope_model::FileAddress;
 use evictscope_testkit::servers;
 use object::{Object as _, ObjectSection as _, SectionKind};
 
+use self::flags::Flags;
 use self::random::Random;
 use self::runner::{CODE, FLAGS, MEMORY, MOST_STATES, Runner, State, VECTORS};
 
@@ -39,13 +41,7 @@ struct Processor {
     vectors: u8,
     /// The bits of an address of code that count.
     addresses: u64,
-    all_flags: u64,
-    of_comparison: u64,
-    zero_and_sign: u64,
-    /// Returns the flags of the difference of two numbers of so many bits.
-    difference: fn(u64, u64, u8) -> u64,
-    /// Returns whether two numbers compare so, if the flags, those that are known, are those of their difference.
-    holds: fn(Relation, u64, u64) -> Option<bool>,
+    flags: Flags,
     /// Adds the instructions of a program's code to the examples. Returns how many there are.
     add_examples: fn(&mut Examples, &[u8]) -> usize,
     example: fn(&[u8], &mut Random) -> Example,
@@ -190,7 +186,7 @@ impl Processor {
             let memory = random.memory();
             let mut states = Vec::new();
             for _ in 0..left.min(MOST_STATES / 2) {
-                let mut state = random.state(self.all_flags, &memory);
+                let mut state = random.state(self.flags.all, &memory);
                 (example.aim)(&mut state, random);
                 let mut other = state.clone();
                 for number in (0..FLAGS).filter(|number| effects::matters(self, &instruction) & 1 << number == 0) {

@@ -1,21 +1,13 @@
 //! What of the test is of x86-64: its flags, which forms of instructions a program has, and how one finds memory.
 
-use evictscope_machine::ir::Relation;
 use evictscope_machine::isa::Architecture;
 use iced_x86::{CodeSize, Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 use iced_x86::{Mnemonic, OpAccess, Register, UsedMemory};
 
+use super::flags::Flags;
 use super::random::Random;
 use super::runner::{CODE, FAR_PAGE, NEAR_PAGE, PAGE, State, THREAD};
 use super::{Example, Examples, Processor, keep_example};
-
-const CARRY: u64 = 0x1;
-const ZERO: u64 = 0x40;
-const SIGN: u64 = 0x80;
-const OVERFLOW: u64 = 0x800;
-const OF_COMPARISON: u64 = CARRY | ZERO | SIGN | OVERFLOW;
-/// These, and those of parity and of half a byte.
-const ALL_FLAGS: u64 = OF_COMPARISON | 0x14;
 
 pub const PROCESSOR: Processor = Processor {
     architecture: Architecture::X86_64,
@@ -25,42 +17,18 @@ pub const PROCESSOR: Processor = Processor {
     // Some processors have more.
     vectors: 16,
     addresses: u64::MAX,
-    all_flags: ALL_FLAGS,
-    of_comparison: OF_COMPARISON,
-    zero_and_sign: ZERO | SIGN,
-    difference,
-    holds,
+    flags: Flags {
+        carry: 0x1,
+        is_borrow: true,
+        zero: 0x40,
+        negative: 0x80,
+        overflow: 0x800,
+        // And those of parity and of half a byte.
+        all: 0x8d5,
+    },
     add_examples,
     example,
 };
-
-fn difference(left: u64, right: u64, bits: u8) -> u64 {
-    let [left, right] = [left, right].map(|side| side << (64 - bits));
-    let (signed, overflows) = left.cast_signed().overflowing_sub(right.cast_signed());
-    let flags = [(CARRY, left < right), (ZERO, left == right), (SIGN, signed < 0), (OVERFLOW, overflows)];
-    flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum()
-}
-
-/// Returns whether two numbers compare so, if the flags, those that are known, are those of their difference.
-fn holds(relation: Relation, flags: u64, known: u64) -> Option<bool> {
-    let is = |flag| (known & flag != 0).then_some(flags & flag != 0);
-    let less = || Some(is(SIGN)? != is(OVERFLOW)?);
-    Some(match relation {
-        Relation::Equal => is(ZERO)?,
-        Relation::NotEqual => !is(ZERO)?,
-        Relation::Below => is(CARRY)?,
-        Relation::BelowOrEqual => is(CARRY)? || is(ZERO)?,
-        Relation::Above => !is(CARRY)? && !is(ZERO)?,
-        Relation::AboveOrEqual => !is(CARRY)?,
-        Relation::Less => less()?,
-        Relation::LessOrEqual => less()? || is(ZERO)?,
-        Relation::Greater => !less()? && !is(ZERO)?,
-        Relation::GreaterOrEqual => !less()?,
-        Relation::Negative => is(SIGN)?,
-        Relation::NotNegative => !is(SIGN)?,
-        Relation::Other(_) => return None,
-    })
-}
 
 /// Adds the instructions of a program's code to the examples. Returns how many there are.
 fn add_examples(examples: &mut Examples, code: &[u8]) -> usize {
