@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::debian::{CROSS, MATRIX, require};
+use evictscope_testkit::debian::{MATRIX, require};
 use evictscope_testkit::root::must_be_root;
 use evictscope_testkit::target::Target;
 use evictscope_testkit::{text, workspace};
@@ -61,8 +61,7 @@ pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
 /// Boots all machines with the release build and the package that `deb` returns, and prints what was found. Fails if a
 /// machine cannot be made or does not answer, or if a number is not as it must be.
 pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
-    let is_foreign = arguments.target != Target::X86_64;
-    require(if is_foreign { &[&MATRIX, &CROSS] } else { &[&MATRIX] })?;
+    require(&[&MATRIX])?;
     let agent = arguments.target.agent_binary()?;
     let kernels = KERNELS.iter().filter(|kernel| arguments.wanted(kernel.suite));
     let run = |kernel: &'static Kernel| timed(kernel.suite, || kernels::run(kernel, &agent, arguments.target));
@@ -70,7 +69,7 @@ pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>)
     let mut services = Vec::new();
     // One that needs the drop-in, and one that does not.
     let under_systemd = KERNELS[..2].iter().map(|kernel| (kernel, format!("systemd-{}", kernel.suite)));
-    let is_wanted = |name: &str| !is_foreign && arguments.wanted(name);
+    let is_wanted = |name: &str| arguments.target == Target::X86_64 && arguments.wanted(name);
     let under_systemd: Vec<_> = under_systemd.filter(|(_, name)| is_wanted(name)).collect();
     if !under_systemd.is_empty() {
         let deb = deb()?;
