@@ -99,7 +99,7 @@ pub fn packages(source: Source) -> Result<Packages> {
 }
 
 pub fn missing() -> Option<String> {
-    debian::missing(&debian::PACKING).or_else(|| debian::missing(&debian::PACKAGE))
+    [&debian::PACKING, &debian::PACKAGE, &debian::CROSS].into_iter().find_map(debian::missing)
 }
 
 fn directory() -> Result<PathBuf> {
