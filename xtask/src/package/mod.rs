@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::target::Target;
 use evictscope_testkit::{debian, process, workspace};
 
 use self::commit::{Commit, tar};
@@ -79,7 +80,7 @@ pub fn packages(source: Source) -> Result<Packages> {
             // Before what takes long.
             debian::require(&[&debian::PACKING])?;
             let commit = Commit::of_checkout()?;
-            setup::build_naming(&commit.variables())?;
+            setup::build_for(Target::X86_64, &commit.variables())?;
             pack(&commit)
         }
         Source::Built => pack(&Commit::unnamed()?),

@@ -32,14 +32,14 @@ pub fn provide(target: Target) -> Result<Vec<(String, String)>> {
     let variable = |name: &str| format!("CARGO_TARGET_{}_{name}", triple.to_uppercase().replace('-', "_"));
     let mut variables = vec![(variable("LINKER"), LINKER.to_owned())];
     let mut rustc = Command::new("rustc");
-    rustc.current_dir(workspace::root()).args(["--print", "target-libdir", "--target", triple]);
+    rustc.current_dir(workspace::root()).args(["--print", "target-libdir", "--target", &triple]);
     if !Path::new(process::answer_of(&mut rustc)?.trim()).exists() {
         let rustc = format!("{}/bin/rustc", compiler::DEBIAN_SYSROOT);
         let version = process::answer_of(Command::new(&rustc).arg("--version"))?;
         let version = version.split_whitespace().nth(1).context("rustc does not report its version")?;
         let root = workspace::target_folder("cross")?.join(format!("{LIBRARY}-{version}-{}", target.debian()));
-        let root = unpacked(root, SUITE, target.debian(), &[LIBRARY])?;
-        let library = root.join("usr/lib/rustlib").join(triple).join("lib");
+        let root = unpacked(root, SUITE, target, &[LIBRARY])?;
+        let library = root.join("usr/lib/rustlib").join(&triple).join("lib");
         ensure!(library.exists(), "{LIBRARY} has no {}", library.display());
         variables.push(("RUSTC".to_owned(), rustc));
         variables.push((variable("RUSTFLAGS"), format!("-L{}", library.display())));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use evictscope_testkit::skip::in_ci;
+use evictscope_testkit::target::Target;
 use evictscope_testkit::text::seconds;
 use evictscope_testkit::{debian, process, servers, workspace};
 
@@ -135,7 +136,7 @@ fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
 fn on_an_old_kernel() -> Result<Outcome> {
     const SUITE: &str = "bookworm";
     task(
-        missing_for_matrix(|| evictscope_trials::provide_kernel(SUITE, debian::X86_64)),
+        missing_for_matrix(|| evictscope_trials::provide_kernel(SUITE, Target::X86_64)),
         &["matrix", "--kernels", "--only", SUITE, "--packed"],
     )
 }

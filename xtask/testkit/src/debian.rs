@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::process;
 use crate::root::must_be_root;
+use crate::target::Target;
 
 /// Programs that something needs.
 pub struct Needed {
@@ -163,15 +164,11 @@ const SECURITY: &str = "-security";
 #[derive(Clone, Copy)]
 pub struct Suite(pub &'static str, pub Option<&'static str>);
 
-/// Debian's names of the processors whose packages may be unpacked.
-pub const X86_64: &str = "amd64";
-pub const AARCH64: &str = "arm64";
-
 /// Returns this root directory with these packages of a suite for a processor and all that they need, of which nothing
 /// has been run.
-pub fn unpacked(root: PathBuf, suite: Suite, processor: &str, packages: &[&str]) -> Result<PathBuf> {
-    let [processor, packages] = [format!("--architectures={processor}"), format!("--include={}", packages.join(","))];
-    made(root, suite, &["--variant=extract", &processor, &packages])
+pub fn unpacked(root: PathBuf, suite: Suite, target: Target, packages: &[&str]) -> Result<PathBuf> {
+    let options = [format!("--architectures={}", target.debian()), format!("--include={}", packages.join(","))];
+    made(root, suite, &["--variant=extract", &options[0], &options[1]])
 }
 
 /// Returns this root directory, or archive of one, as mmdebstrap makes it of a suite with these options. Downloads it

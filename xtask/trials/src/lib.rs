@@ -33,9 +33,9 @@ pub struct Arguments {
     /// --kernels, only bookworm, trixie, unstable, systemd-bookworm or systemd-trixie. May be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// With --kernels: those of another processor than this machine's
-    #[arg(long, requires = "kernels")]
-    pub target: Option<Target>,
+    /// With --kernels: those of this processor
+    #[arg(long, requires = "kernels", default_value = "x86-64")]
+    pub target: Target,
     /// Build and pack nothing: take what was built and packed before
     #[arg(long)]
     pub packed: bool,
@@ -61,15 +61,16 @@ pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
 /// Boots all machines with the release build and the package that `deb` returns, and prints what was found. Fails if a
 /// machine cannot be made or does not answer, or if a number is not as it must be.
 pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
-    require(if arguments.target.is_some() { &[&MATRIX, &CROSS] } else { &[&MATRIX] })?;
-    let agent = arguments.target.map_or_else(workspace::agent_binary, Target::agent_binary)?;
+    let is_foreign = arguments.target != Target::X86_64;
+    require(if is_foreign { &[&MATRIX, &CROSS] } else { &[&MATRIX] })?;
+    let agent = arguments.target.agent_binary()?;
     let kernels = KERNELS.iter().filter(|kernel| arguments.wanted(kernel.suite));
     let run = |kernel: &'static Kernel| timed(kernel.suite, || kernels::run(kernel, &agent, arguments.target));
     let mut rows = kernels.map(run).collect::<Result<Vec<_>>>()?;
     let mut services = Vec::new();
     // One that needs the drop-in, and one that does not.
     let under_systemd = KERNELS[..2].iter().map(|kernel| (kernel, format!("systemd-{}", kernel.suite)));
-    let is_wanted = |name: &str| arguments.target.is_none() && arguments.wanted(name);
+    let is_wanted = |name: &str| !is_foreign && arguments.wanted(name);
     let under_systemd: Vec<_> = under_systemd.filter(|(_, name)| is_wanted(name)).collect();
     if !under_systemd.is_empty() {
         let deb = deb()?;

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::debian::{Suite, X86_64, unpacked};
+use evictscope_testkit::debian::{Suite, unpacked};
+use evictscope_testkit::target::Target;
 use evictscope_testkit::{process, servers};
 
 use self::build::{Build, Plan, STRIPPED};
@@ -39,7 +40,7 @@ pub fn provide(name: &str) -> Result<()> {
 fn root(suite: Suite, product: &str) -> Result<PathBuf> {
     let packages = ["server", "tools"].map(|part| format!("{product}-{part}/{}", suite.0));
     let packages = [&packages[0], &packages[1], "base-files", "libstdc++6"];
-    unpacked(directory()?.join(format!("{}-{product}", suite.0)), suite, X86_64, &packages)
+    unpacked(directory()?.join(format!("{}-{product}", suite.0)), suite, Target::X86_64, &packages)
 }
 
 fn of_debian(suite: Suite, product: &str) -> Result<Vec<Build>> {

@@ -27,13 +27,13 @@ const PACK: &str = r#"find . | cpio --create --format=newc --owner=0:0 --quiet >
 pub struct Machine {
     root: PathBuf,
     kernel: PathBuf,
-    target: Option<Target>,
+    target: Target,
 }
 
 impl Machine {
     /// Begins one with the kernel and the busybox in `packages`, the first process (a script), and `answers.sh`: of
     /// this machine's processor, or of another one.
-    pub fn begin(name: &str, packages: &Path, init: &str, target: Option<Target>) -> Result<Self> {
+    pub fn begin(name: &str, packages: &Path, init: &str, target: Target) -> Result<Self> {
         let find = |path: &str| find(packages, path);
         let root = crate::directory()?.join(format!("{name}.root"));
         if root.exists() {
@@ -93,9 +93,9 @@ impl Machine {
         command
             .args(["--adjustment=-10", "timeout", "--foreground", "--kill-after=5", LIMIT])
             .args(match self.target {
-                None => &["qemu-system-x86_64", "-cpu", "max"][..],
+                Target::X86_64 => &["qemu-system-x86_64", "-cpu", "max"][..],
                 // Signing return addresses as real processors do would take most of the time.
-                Some(Target::Aarch64) => &["qemu-system-aarch64", "-machine", "virt", "-cpu", "max,pauth-impdef=on"],
+                Target::Aarch64 => &["qemu-system-aarch64", "-machine", "virt", "-cpu", "max,pauth-impdef=on"],
             })
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             // Two processors in turns: with a thread for each, one ran code that the other had just changed,
@@ -109,8 +109,8 @@ impl Machine {
             // Without the first option, a kernel panics if the host is so busy that its timer does not tick during the
             // check.
             .arg(match self.target {
-                None => format!("no_timer_check console=ttyS0 quiet panic=-1 {command_line}"),
-                Some(Target::Aarch64) => format!("console=ttyAMA0 quiet panic=-1 {command_line}"),
+                Target::X86_64 => format!("no_timer_check console=ttyS0 quiet panic=-1 {command_line}"),
+                Target::Aarch64 => format!("console=ttyAMA0 quiet panic=-1 {command_line}"),
             })
             .arg("-serial")
             .arg(format!("file:{}", console.display()));
