@@ -105,6 +105,11 @@ fn signs(mnemonic: Mnemonic) -> bool {
     matches!(mnemonic, Pacia1716 | Paciasp | Paciaz | Pacib1716 | Pacibsp | Pacibz | Xpaclri)
 }
 
+/// Returns whether code only signs the link register, or takes the signature off: `paciasp`, `autiasp` and the like.
+pub fn signs_link(code: &[u8]) -> bool {
+    matches!(code, [low, 0x23, 0x03, 0xd5] if low & 0x1f == 0x1f)
+}
+
 /// Returns whether it is one of the loads and stores that only succeed together.
 fn is_exclusive(word: u32) -> bool {
     // Those that are ordered, and compare and swap, have another bit set.
