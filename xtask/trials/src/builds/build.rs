@@ -116,10 +116,10 @@ impl Plan {
         let [script, plan] = ["sites.py", "plan.json"].map(|name| directory.path().join(name));
         fs::write(&script, include_str!("sites.py"))?;
         fs::write(&plan, self.0.to_string())?;
-        let evaluate = |gdb: &str, target: &[String]| {
+        let evaluate = |target: &[String]| {
             // gdb waits forever if no hit comes.
             let mut command = Command::new("timeout");
-            command.args([&HANG.as_secs().to_string(), gdb, "--batch", "--nx"]);
+            command.args([&HANG.as_secs().to_string(), "gdb-multiarch", "--batch", "--nx"]);
             command.args(["-iex", "set debuginfod enabled off", "-iex", "set auto-load off"]).args(target);
             process::answer_of(command.arg("-x").arg(&script).env("PLAN", &plan).env("HITS", HITS.to_string()))
         };
@@ -129,7 +129,7 @@ impl Plan {
                 let redis = own.start(&APPENDING)?;
                 redis.write_keys(40_000)?;
                 let _load = loads(&redis)?;
-                evaluate("gdb", &["-p".to_owned(), redis.pid().to_string(), own.path().display().to_string()])
+                evaluate(&["-p".to_owned(), redis.pid().to_string(), own.path().display().to_string()])
             }
             Target::Aarch64 => {
                 let port = free_port()?;
@@ -142,7 +142,7 @@ impl Plan {
                 let target = [commands.map(str::to_owned).to_vec(), vec![build.program.display().to_string()]].concat();
                 thread::scope(|scope| {
                     // The emulator waits for gdb before it runs anything.
-                    let gdb = scope.spawn(|| evaluate("gdb-multiarch", &target));
+                    let gdb = scope.spawn(|| evaluate(&target));
                     let redis = Redis::start_program(emulator, &APPENDING)?;
                     let _load = loads(&redis)?;
                     gdb.join().map_err(|_| anyhow!("a thread panicked"))?
