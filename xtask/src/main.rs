@@ -99,7 +99,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Builds the agent unless it is packed, and tries it on each build, or packs it and tries it on each kernel.
 fn matrix(arguments: &evictscope_trials::Arguments) -> Result<()> {
     if !arguments.packed {
-        setup::build_for(arguments.target, &[])?;
+        setup::build_for(if arguments.kernels { arguments.target } else { Target::X86_64 }, &[])?;
     }
     if arguments.kernels {
         let source = if arguments.packed { package::Source::Packed } else { package::Source::Built };

@@ -55,7 +55,8 @@ pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
     must_be_root("run servers in roots of their own, under gdb and the agent")?;
     require(&[&MATRIX])?;
     let wanted = |name: &str| arguments.wanted(name);
-    let found = Found::of(workspace::agent_binary()?, others, wanted);
+    let others = if arguments.target == Target::X86_64 { others } else { &[] };
+    let found = Found::of(workspace::agent_binary()?, arguments.target, others, wanted);
     finish(arguments, "builds", &found.markdown(), &found.rows)
 }
 

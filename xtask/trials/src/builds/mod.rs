@@ -32,24 +32,25 @@ const NEWEST: Suite = Suite("unstable", None);
 
 /// Gets Debian's servers of this suite, if they are not here.
 pub fn provide(name: &str) -> Result<()> {
-    DEBIAN.iter().filter(|(suite, _)| suite.0 == name).try_for_each(|(suite, product)| root(*suite, product).map(drop))
+    let suites = DEBIAN.iter().filter(|(suite, _)| suite.0 == name);
+    suites.map(|(suite, product)| root(*suite, product, Target::X86_64).map(drop)).collect()
 }
 
-/// Returns a root directory with a server and all that it needs. The links in `base-files` join its directories, and
+/// Returns a root directory with a server for a processor and all that it needs. The links in `base-files` join its directories, and
 /// servers that are not Debian's need `libstdc++6`.
-fn root(suite: Suite, product: &str) -> Result<PathBuf> {
+fn root(suite: Suite, product: &str, target: Target) -> Result<PathBuf> {
     let packages = ["server", "tools"].map(|part| format!("{product}-{part}/{}", suite.0));
     let packages = [&packages[0], &packages[1], "base-files", "libstdc++6"];
-    unpacked(directory()?.join(format!("{}-{product}", suite.0)), suite, Target::X86_64, &packages)
+    unpacked(directory()?.join(format!("{}-{product}-{}", suite.0, target.debian())), suite, target, &packages)
 }
 
-fn of_debian(suite: Suite, product: &str) -> Result<Vec<Build>> {
-    let root = root(suite, product)?;
+fn of_debian(suite: Suite, product: &str, target: Target) -> Result<Vec<Build>> {
+    let root = root(suite, product, target)?;
     let server = format!("{product}-server");
     let version = debian::version_in(&root, &server)?;
     let link = root.join("usr/bin").join(server);
     let program = link.canonicalize().with_context(|| format!("the package has no {}", link.display()))?;
-    Build { name: format!("{} {product} {version}", suite.0), program, root: Some(root) }.and_stripped()
+    Build { name: format!("{} {product} {version}", suite.0), program, root: Some(root), target }.and_stripped()
 }
 
 /// Returns the builds of a server in `target/servers`. If this machine's libraries are too old for it, it runs with the
@@ -58,8 +59,8 @@ fn of_server(name: &str) -> Result<Vec<Build>> {
     let program = servers::path(name)?;
     ensure!(program.is_file(), "there is no {}: `cargo xtask matrix` without --packed gets it", program.display());
     let runs = process::answer_of(Command::new(&program).arg("--version")).is_ok();
-    let root = if runs { None } else { Some(root(NEWEST, "valkey")?) };
-    Build { name: name.to_owned(), program, root }.and_stripped()
+    let root = if runs { None } else { Some(root(NEWEST, "valkey", Target::X86_64)?) };
+    Build { name: name.to_owned(), program, root, target: Target::X86_64 }.and_stripped()
 }
 
 pub struct Found {
@@ -70,11 +71,12 @@ pub struct Found {
 }
 
 impl Found {
-    /// Tries Debian's and these `other` builds whose names are `wanted`. What fails is a fault in a row.
-    pub fn of(agent: PathBuf, others: &[&str], wanted: impl Fn(&str) -> bool) -> Self {
+    /// Tries Debian's builds for a processor, and these `other` ones, whose names are `wanted`. What fails is a fault in
+    /// a row.
+    pub fn of(agent: PathBuf, target: Target, others: &[&str], wanted: impl Fn(&str) -> bool) -> Self {
         let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent };
         for (suite, product) in DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
-            found.try_all(suite.0, of_debian(*suite, product));
+            found.try_all(suite.0, of_debian(*suite, product, target));
         }
         for server in others.iter().filter(|server| wanted(server)) {
             found.try_all(server, of_server(server));
@@ -115,10 +117,13 @@ impl Found {
         if plan.is_empty() {
             return;
         }
+        let compared = plan.compare_sites(build, row);
+        row.must_succeed("under gdb", compared);
+        if build.target != Target::X86_64 {
+            return;
+        }
         let compared = watched::compare(build, plan, &self.agent, row);
         row.must_succeed("watched", compared);
-        let compared = plan.compare_goal(build, row);
-        row.must_succeed("goal variables under gdb", compared);
         let compared = watched::compare_keys(build, &self.agent, row);
         row.must_succeed("keys", compared);
     }
