@@ -71,8 +71,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// Tries Debian's builds for a processor, and these `other` ones, if their names are `wanted`. What fails is a fault
-    /// in a row.
+    /// Tries Debian's builds for a processor, and these `other` ones, if their names are `wanted`. What fails is a
+    /// fault in a row.
     pub fn of(agent: PathBuf, target: Target, others: &[&str], wanted: impl Fn(&str) -> bool) -> Self {
         let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent };
         for (suite, product) in DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
