@@ -32,12 +32,12 @@ const NEWEST: Suite = Suite("unstable", None);
 
 /// Gets Debian's servers of this suite, if they are not here.
 pub fn provide(name: &str) -> Result<()> {
-    let suites = DEBIAN.iter().filter(|(suite, _)| suite.0 == name);
-    suites.map(|(suite, product)| root(*suite, product, Target::X86_64).map(drop)).collect()
+    let mut suites = DEBIAN.iter().filter(|(suite, _)| suite.0 == name);
+    suites.try_for_each(|(suite, product)| root(*suite, product, Target::X86_64).map(drop))
 }
 
-/// Returns a root directory with a server for a processor and all that it needs. The links in `base-files` join its directories, and
-/// servers that are not Debian's need `libstdc++6`.
+/// Returns a root directory with a server for a processor and all that it needs. The links in `base-files` join its
+/// directories, and servers that are not Debian's need `libstdc++6`.
 fn root(suite: Suite, product: &str, target: Target) -> Result<PathBuf> {
     let packages = ["server", "tools"].map(|part| format!("{product}-{part}/{}", suite.0));
     let packages = [&packages[0], &packages[1], "base-files", "libstdc++6"];
@@ -71,8 +71,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// Tries Debian's builds for a processor, and these `other` ones, whose names are `wanted`. What fails is a fault in
-    /// a row.
+    /// Tries Debian's builds for a processor, and these `other` ones, if their names are `wanted`. What fails is a
+    /// fault in a row.
     pub fn of(agent: PathBuf, target: Target, others: &[&str], wanted: impl Fn(&str) -> bool) -> Self {
         let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent };
         for (suite, product) in DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
