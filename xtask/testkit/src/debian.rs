@@ -171,6 +171,14 @@ pub fn unpacked(root: PathBuf, suite: Suite, target: Target, packages: &[&str]) 
     made(root, suite, &["--variant=extract", &options[0], &options[1]])
 }
 
+/// Returns this directory with what one package of a suite has, and nothing that it needs.
+pub fn alone(root: PathBuf, suite: Suite, target: Target, package: &str) -> Result<PathBuf> {
+    let processor = format!("--architectures={}", target.debian());
+    let download = format!("APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get download {package}/{}", suite.0);
+    let hook = format!("--extract-hook=cd \"$1\" && {download} && dpkg-deb --extract {package}_*.deb .");
+    made(root, suite, &["--variant=extract", &processor, &hook])
+}
+
 /// Returns this root directory, or archive of one, as mmdebstrap makes it of a suite with these options. Downloads it
 /// if it is not there: remove it to get the suite's newest.
 pub fn made(root: PathBuf, Suite(suite, base): Suite, options: &[&str]) -> Result<PathBuf> {

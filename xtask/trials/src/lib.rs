@@ -33,8 +33,8 @@ pub struct Arguments {
     /// --kernels, only bookworm, trixie, unstable, systemd-bookworm or systemd-trixie. May be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// With --kernels: those of this processor
-    #[arg(long, requires = "kernels", default_value = "x86-64")]
+    /// Those of this processor. Without --kernels, builds for another than this machine's are only planned for
+    #[arg(long, default_value = "x86-64")]
     pub target: Target,
     /// Build and pack nothing: take what was built and packed before
     #[arg(long)]
@@ -50,11 +50,11 @@ impl Arguments {
 
 /// Tries the release build on Debian's servers and on these `others`, and prints what was found. Fails at the end if a
 /// build cannot be had or tried, or if a number is not as it must be.
-pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
+pub fn run_builds(arguments: &Arguments, others: &[String]) -> Result<()> {
     must_be_root("run servers in roots of their own, under gdb and the agent")?;
     require(&[&MATRIX])?;
     let wanted = |name: &str| arguments.wanted(name);
-    let found = Found::of(workspace::agent_binary()?, others, wanted);
+    let found = Found::of(workspace::agent_binary()?, arguments.target, others, wanted);
     finish(arguments, &found.markdown(), &found.rows)
 }
 

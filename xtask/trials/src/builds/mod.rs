@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::debian::{Suite, unpacked};
+use evictscope_testkit::servers::{NEWEST, OF_DEBIAN};
 use evictscope_testkit::target::Target;
 use evictscope_testkit::{process, servers};
 
@@ -15,24 +16,12 @@ use self::build::{Build, Plan, STRIPPED};
 use crate::directory;
 use crate::table::{self, Row};
 
-/// Debian's packages of servers, by product: `PRODUCT-server` has the server, as a link into `PRODUCT-tools`.
-const DEBIAN: [(Suite, &str); 8] = [
-    (Suite("bullseye", None), "redis"),
-    (Suite("bookworm", None), "redis"),
-    (Suite("bookworm-backports", Some("bookworm")), "valkey"),
-    (Suite("trixie", None), "redis"),
-    (Suite("trixie", None), "valkey"),
-    (NEWEST, "redis"),
-    (NEWEST, "valkey"),
-    (Suite("experimental", Some(NEWEST.0)), "redis"),
-];
-
-/// The complete suite with the newest libraries.
-const NEWEST: Suite = Suite("unstable", None);
-
 /// Gets Debian's servers of this suite, if they are not here.
 pub fn provide(name: &str) -> Result<()> {
-    DEBIAN.iter().filter(|(suite, _)| suite.0 == name).try_for_each(|(suite, product)| root(*suite, product).map(drop))
+    OF_DEBIAN
+        .iter()
+        .filter(|(suite, _)| suite.0 == name)
+        .try_for_each(|(suite, product)| root(*suite, product).map(drop))
 }
 
 /// Returns a root directory with a server and all that it needs. The links in `base-files` join its directories, and
@@ -55,11 +44,11 @@ fn of_debian(suite: Suite, product: &str) -> Result<Vec<Build>> {
 }
 
 /// Returns the builds of a server in `target/servers`. If this machine's libraries are too old for it, it runs with the
-/// newest.
-fn of_server(name: &str) -> Result<Vec<Build>> {
+/// newest. One for another processor does not run.
+fn of_server(name: &str, target: Target) -> Result<Vec<Build>> {
     let program = servers::path(name)?;
     ensure!(program.is_file(), "there is no {}: `cargo xtask matrix` without --packed gets it", program.display());
-    let runs = process::answer_of(Command::new(&program).arg("--version")).is_ok();
+    let runs = target != Target::X86_64 || process::answer_of(Command::new(&program).arg("--version")).is_ok();
     let root = if runs { None } else { Some(root(NEWEST, "valkey")?) };
     Build { name: name.to_owned(), program, root }.and_stripped()
 }
@@ -69,17 +58,19 @@ pub struct Found {
     /// What was not found and why, and in which builds.
     reasons: Vec<(String, Vec<String>)>,
     agent: PathBuf,
+    target: Target,
 }
 
 impl Found {
-    /// Tries Debian's and these `other` builds whose names are `wanted`. What fails is a fault in a row.
-    pub fn of(agent: PathBuf, others: &[&str], wanted: impl Fn(&str) -> bool) -> Self {
-        let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent };
-        for (suite, product) in DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
+    /// Tries Debian's and these `other` builds whose names are `wanted`, or only plans for them if they are for another
+    /// processor. What fails is a fault in a row.
+    pub fn of(agent: PathBuf, target: Target, others: &[String], wanted: impl Fn(&str) -> bool) -> Self {
+        let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent, target };
+        for (suite, product) in OF_DEBIAN.iter().filter(|(suite, _)| target == Target::X86_64 && wanted(suite.0)) {
             found.try_all(suite.0, of_debian(*suite, product));
         }
         for server in others.iter().filter(|server| wanted(server)) {
-            found.try_all(server, of_server(server));
+            found.try_all(server, of_server(server, target));
         }
         found
     }
@@ -114,7 +105,7 @@ impl Found {
                 None => self.reasons.push((reason, vec![build.name.clone()])),
             }
         }
-        if plan.is_empty() {
+        if plan.is_empty() || self.target != Target::X86_64 {
             return;
         }
         let compared = watched::compare(build, plan, &self.agent, row);
