@@ -37,7 +37,7 @@ enum Task {
     /// Set up, then build the agent with its BPF programs (release)
     Build {
         /// For this processor
-        #[arg(long, default_value = "x86-64")]
+        #[arg(long, default_value = "x86_64")]
         target: Target,
     },
     /// Set up, build, and watch a throw-away redis-server go through an eviction burst, for about a minute (needs root)

@@ -17,17 +17,11 @@ use super::compiler;
 /// Where Debian's compiler comes from (`compiler::DEBIAN_PACKAGES`).
 const SUITE: Suite = Suite("bookworm-security", Some("bookworm"));
 const LIBRARY: &str = "libstd-rust-web-dev";
-/// Debian's packages for linking.
-const LINKING: [&str; 2] = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 
 /// Installs what is missing, and returns the variables that a build needs.
 pub fn provide(target: Target) -> Result<Vec<(String, String)>> {
     debian::require(&[&debian::CROSS])?;
-    // The C compiler answers with a path if it finds a library, and with the bare name if not.
-    if !process::answer_of(Command::new(LINKER).arg("-print-file-name=libc.so"))?.contains('/') {
-        super::install(&LINKING.map(str::to_owned))?;
-    }
     let triple = target.triple();
     let variable = |name: &str| format!("CARGO_TARGET_{}_{name}", triple.to_uppercase().replace('-', "_"));
     let mut variables = vec![(variable("LINKER"), LINKER.to_owned())];

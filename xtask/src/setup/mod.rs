@@ -39,7 +39,7 @@ pub fn run(purpose: For) -> Result<()> {
         println!("BPF compiler   {compiler}");
         println!("BPF linker     {linker}");
         servers::provide_wheels();
-        debian::provide(&[&debian::RULES, &debian::COMPILERS])?;
+        debian::provide(&[&debian::RULES, &debian::COMPILERS, &debian::CROSS])?;
     }
     if purpose == For::AllTests {
         debian::provide(&[

@@ -10,6 +10,7 @@ use crate::workspace;
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Target {
     /// This machine's
+    #[value(name = "x86_64")]
     X86_64,
     Aarch64,
 }

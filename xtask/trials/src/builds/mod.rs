@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::debian::{Suite, unpacked};
 use evictscope_testkit::servers::{NEWEST, OF_DEBIAN};
 use evictscope_testkit::target::Target;
-use evictscope_testkit::{process, servers};
+use evictscope_testkit::{debian, process, servers};
 
 use self::build::{Build, Plan, STRIPPED};
 use crate::directory;
@@ -35,9 +35,7 @@ fn root(suite: Suite, product: &str) -> Result<PathBuf> {
 fn of_debian(suite: Suite, product: &str) -> Result<Vec<Build>> {
     let root = root(suite, product)?;
     let server = format!("{product}-server");
-    let changelog = root.join("usr/share/doc").join(&server).join("changelog.Debian.gz");
-    let changes = process::answer_of(Command::new("gzip").args(["--decompress", "--stdout"]).arg(changelog))?;
-    let version = changes.split(['(', ')']).nth(1).context("the changelog has no version")?;
+    let version = debian::version_in(&root, &server)?;
     let link = root.join("usr/bin").join(server);
     let program = link.canonicalize().with_context(|| format!("the package has no {}", link.display()))?;
     Build { name: format!("{} {product} {version}", suite.0), program, root: Some(root) }.and_stripped()

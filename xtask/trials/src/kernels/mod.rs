@@ -166,6 +166,7 @@ fn changed_code(answers: &Answers, name: &str, bytes: u64) -> Result<Vec<BTreeSe
 fn compare(answers: &Answers, ports: &[u16], row: &mut Row) -> Result<()> {
     let metrics = answers.text("metrics")?;
     let mut pairs = [const { Vec::new() }; 3];
+    let mut seen = [const { Vec::new() }; 3];
     for port in ports {
         let page = Scrape::parse(metrics)?.of_server(answers.word(&format!("server {port}"))?)?;
         let sum = |name: &str, labels: &[(&str, &str)]| page.sum(&format!("evictscope_{name}_total"), labels);
@@ -174,9 +175,16 @@ fn compare(answers: &Answers, ports: &[u16], row: &mut Row) -> Result<()> {
         pairs[1].push((sum("commands_processed", &[])?, own("total_commands_processed")?));
         let hits = sum("probe_hits", &[("probe", "eviction_goal")])?;
         pairs[2].push((sum("eviction_calls", &[("kind", "evicting")])?, hits));
+        seen[0].push(sum("bursts", &[])?);
+        seen[1].push(sum("requests_waited", &[("over", "0.1")])?);
+        seen[2].push(sum("stall_seconds", &[("cause", "eviction")])?);
     }
     for (column, pairs) in ["evicted keys", "commands", "evicting calls"].into_iter().zip(pairs) {
         row.equal(column, &pairs);
+    }
+    for (column, seen) in ["bursts", "waits", "stalls by eviction, s"].into_iter().zip(seen) {
+        let shown: Vec<_> = seen.iter().map(|seen| format!("{seen:.1}")).collect();
+        row.check(column, seen.iter().all(|seen| *seen > 0.0), &shown.join(", "));
     }
     Ok(())
 }
