@@ -107,9 +107,6 @@ fn matrix(arguments: &evictscope_trials::Arguments) -> Result<()> {
     }
     if !arguments.packed {
         servers::provide_wheels();
-        if arguments.target == Target::Aarch64 {
-            servers::provide_for_aarch64();
-        }
         servers::WITH_FLAGS.into_iter().filter(|(name, _)| arguments.wanted(name)).for_each(servers::build);
     }
     evictscope_trials::run_builds(arguments, &servers::names(arguments.target))

@@ -43,7 +43,7 @@ pub const PACKAGE: Needed = Needed { by: "trying the packages out", programs: "r
 pub const MATRIX: Needed = Needed {
     by: "trying other kernels and other builds of servers",
     programs: "qemu-system-x86_64:qemu-system-x86 qemu-system-aarch64:qemu-system-arm mmdebstrap cpio setpriv:util-linux \
-               gdb strip:binutils",
+               gdb-multiarch qemu-aarch64:qemu-user strip:binutils",
 };
 pub const CROSS: Needed = Needed {
     by: "building for another processor",

@@ -34,7 +34,7 @@ pub struct Arguments {
     /// --kernels, only bookworm, trixie, unstable, systemd-bookworm or systemd-trixie. May be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Those of this processor. Without --kernels, builds for another than this machine's are only planned for
+    /// Those of this processor. Builds for another than this machine's are run in an emulator, without the agent
     #[arg(long, default_value = "x86_64")]
     pub target: Target,
     /// Build and pack nothing: take what was built and packed before
@@ -51,7 +51,7 @@ impl Arguments {
 
 /// Tries the release build on Debian's servers and on these `others`, and prints what was found. Fails at the end if a
 /// build cannot be had or tried, or if a number is not as it must be.
-pub fn run_builds(arguments: &Arguments, others: &[String]) -> Result<()> {
+pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
     must_be_root("run servers in roots of their own, under gdb and the agent")?;
     require(&[&MATRIX])?;
     let wanted = |name: &str| arguments.wanted(name);

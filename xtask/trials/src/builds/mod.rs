@@ -18,37 +18,35 @@ use crate::table::{self, Row};
 
 /// Gets Debian's servers of this suite, if they are not here.
 pub fn provide(name: &str) -> Result<()> {
-    OF_DEBIAN
-        .iter()
-        .filter(|(suite, _)| suite.0 == name)
-        .try_for_each(|(suite, product)| root(*suite, product).map(drop))
+    let suites = OF_DEBIAN.iter().filter(|(suite, _)| suite.0 == name);
+    suites.map(|(suite, product)| root(*suite, product, Target::X86_64).map(drop)).collect()
 }
 
-/// Returns a root directory with a server and all that it needs. The links in `base-files` join its directories, and
-/// servers that are not Debian's need `libstdc++6`.
-fn root(suite: Suite, product: &str) -> Result<PathBuf> {
+/// Returns a root directory with a server for a processor and all that it needs. The links in `base-files` join its
+/// directories, and servers that are not Debian's need `libstdc++6`.
+fn root(suite: Suite, product: &str, target: Target) -> Result<PathBuf> {
     let packages = ["server", "tools"].map(|part| format!("{product}-{part}/{}", suite.0));
     let packages = [&packages[0], &packages[1], "base-files", "libstdc++6"];
-    unpacked(directory()?.join(format!("{}-{product}", suite.0)), suite, Target::X86_64, &packages)
+    unpacked(directory()?.join(format!("{}-{product}-{}", suite.0, target.debian())), suite, target, &packages)
 }
 
-fn of_debian(suite: Suite, product: &str) -> Result<Vec<Build>> {
-    let root = root(suite, product)?;
+fn of_debian(suite: Suite, product: &str, target: Target) -> Result<Vec<Build>> {
+    let root = root(suite, product, target)?;
     let server = format!("{product}-server");
     let version = debian::version_in(&root, &server)?;
     let link = root.join("usr/bin").join(server);
     let program = link.canonicalize().with_context(|| format!("the package has no {}", link.display()))?;
-    Build { name: format!("{} {product} {version}", suite.0), program, root: Some(root) }.and_stripped()
+    Build { name: format!("{} {product} {version}", suite.0), program, root: Some(root), target }.and_stripped()
 }
 
 /// Returns the builds of a server in `target/servers`. If this machine's libraries are too old for it, it runs with the
-/// newest. One for another processor does not run.
+/// newest.
 fn of_server(name: &str, target: Target) -> Result<Vec<Build>> {
     let program = servers::path(name)?;
     ensure!(program.is_file(), "there is no {}: `cargo xtask matrix` without --packed gets it", program.display());
-    let runs = target != Target::X86_64 || process::answer_of(Command::new(&program).arg("--version")).is_ok();
-    let root = if runs { None } else { Some(root(NEWEST, "valkey")?) };
-    Build { name: name.to_owned(), program, root }.and_stripped()
+    let runs = target == Target::X86_64 && process::answer_of(Command::new(&program).arg("--version")).is_ok();
+    let root = if runs { None } else { Some(root(NEWEST, "valkey", target)?) };
+    Build { name: name.to_owned(), program, root, target }.and_stripped()
 }
 
 pub struct Found {
@@ -56,16 +54,15 @@ pub struct Found {
     /// What was not found and why, and in which builds.
     reasons: Vec<(String, Vec<String>)>,
     agent: PathBuf,
-    target: Target,
 }
 
 impl Found {
-    /// Tries Debian's and these `other` builds whose names are `wanted`, or only plans for them if they are for another
-    /// processor. What fails is a fault in a row.
-    pub fn of(agent: PathBuf, target: Target, others: &[String], wanted: impl Fn(&str) -> bool) -> Self {
-        let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent, target };
-        for (suite, product) in OF_DEBIAN.iter().filter(|(suite, _)| target == Target::X86_64 && wanted(suite.0)) {
-            found.try_all(suite.0, of_debian(*suite, product));
+    /// Tries Debian's builds for a processor, and these `other` ones, whose names are `wanted`. What fails is a fault in
+    /// a row.
+    pub fn of(agent: PathBuf, target: Target, others: &[&str], wanted: impl Fn(&str) -> bool) -> Self {
+        let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent };
+        for (suite, product) in OF_DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
+            found.try_all(suite.0, of_debian(*suite, product, target));
         }
         for server in others.iter().filter(|server| wanted(server)) {
             found.try_all(server, of_server(server, target));
@@ -103,13 +100,16 @@ impl Found {
                 None => self.reasons.push((reason, vec![build.name.clone()])),
             }
         }
-        if plan.is_empty() || self.target != Target::X86_64 {
+        if plan.is_empty() {
+            return;
+        }
+        let compared = plan.compare_sites(build, row);
+        row.must_succeed("under gdb", compared);
+        if build.target != Target::X86_64 {
             return;
         }
         let compared = watched::compare(build, plan, &self.agent, row);
         row.must_succeed("watched", compared);
-        let compared = plan.compare_goal(build, row);
-        row.must_succeed("goal variables under gdb", compared);
         let compared = watched::compare_keys(build, &self.agent, row);
         row.must_succeed("keys", compared);
     }
