@@ -173,6 +173,14 @@ pub fn unpacked(root: PathBuf, suite: Suite, target: Target, packages: &[&str]) 
     made(root, suite, &["--variant=extract", &options[0], &options[1]])
 }
 
+/// Returns this directory with what one package of a suite has, and nothing that it needs.
+pub fn alone(root: PathBuf, suite: Suite, target: Target, package: &str) -> Result<PathBuf> {
+    let processor = format!("--architectures={}", target.debian());
+    let download = format!("APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get download {package}/{}", suite.0);
+    let hook = format!("--extract-hook=cd \"$1\" && {download} && dpkg-deb --extract {package}_*.deb .");
+    made(root, suite, &["--variant=extract", &processor, &hook])
+}
+
 /// Returns the version of a package that is in a root directory.
 pub fn version_in(root: &Path, package: &str) -> Result<String> {
     let changelog = root.join("usr/share/doc").join(package).join("changelog.Debian.gz");

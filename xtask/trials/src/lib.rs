@@ -34,7 +34,7 @@ pub struct Arguments {
     /// --kernels, only bookworm, trixie, unstable, systemd-bookworm or systemd-trixie. May be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Those of this processor: of another one, Debian's builds, which are run in an emulator and not watched
+    /// Those of this processor. Builds for another than this machine's are run in an emulator, without the agent
     #[arg(long, default_value = "x86_64")]
     pub target: Target,
     /// Build and pack nothing: take what was built and packed before
@@ -55,7 +55,6 @@ pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
     must_be_root("run servers in roots of their own, under gdb and the agent")?;
     require(&[&MATRIX])?;
     let wanted = |name: &str| arguments.wanted(name);
-    let others = if arguments.target == Target::X86_64 { others } else { &[] };
     let found = Found::of(workspace::agent_binary()?, arguments.target, others, wanted);
     finish(arguments, "builds", &found.markdown(), &found.rows)
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::debian::{Suite, unpacked};
+use evictscope_testkit::servers::{NEWEST, OF_DEBIAN};
 use evictscope_testkit::target::Target;
 use evictscope_testkit::{debian, process, servers};
 
@@ -15,24 +16,9 @@ use self::build::{Build, Plan, STRIPPED};
 use crate::directory;
 use crate::table::{self, Row};
 
-/// Debian's packages of servers, by product: `PRODUCT-server` has the server, as a link into `PRODUCT-tools`.
-const DEBIAN: [(Suite, &str); 8] = [
-    (Suite("bullseye", None), "redis"),
-    (Suite("bookworm", None), "redis"),
-    (Suite("bookworm-backports", Some("bookworm")), "valkey"),
-    (Suite("trixie", None), "redis"),
-    (Suite("trixie", None), "valkey"),
-    (NEWEST, "redis"),
-    (NEWEST, "valkey"),
-    (Suite("experimental", Some(NEWEST.0)), "redis"),
-];
-
-/// The complete suite with the newest libraries.
-const NEWEST: Suite = Suite("unstable", None);
-
 /// Gets Debian's servers of this suite, if they are not here.
 pub fn provide(name: &str) -> Result<()> {
-    let mut suites = DEBIAN.iter().filter(|(suite, _)| suite.0 == name);
+    let mut suites = OF_DEBIAN.iter().filter(|(suite, _)| suite.0 == name);
     suites.try_for_each(|(suite, product)| root(*suite, product, Target::X86_64).map(drop))
 }
 
@@ -55,12 +41,12 @@ fn of_debian(suite: Suite, product: &str, target: Target) -> Result<Vec<Build>> 
 
 /// Returns the builds of a server in `target/servers`. If this machine's libraries are too old for it, it runs with the
 /// newest.
-fn of_server(name: &str) -> Result<Vec<Build>> {
+fn of_server(name: &str, target: Target) -> Result<Vec<Build>> {
     let program = servers::path(name)?;
     ensure!(program.is_file(), "there is no {}: `cargo xtask matrix` without --packed gets it", program.display());
-    let runs = process::answer_of(Command::new(&program).arg("--version")).is_ok();
-    let root = if runs { None } else { Some(root(NEWEST, "valkey", Target::X86_64)?) };
-    Build { name: name.to_owned(), program, root, target: Target::X86_64 }.and_stripped()
+    let runs = target == Target::X86_64 && process::answer_of(Command::new(&program).arg("--version")).is_ok();
+    let root = if runs { None } else { Some(root(NEWEST, "valkey", target)?) };
+    Build { name: name.to_owned(), program, root, target }.and_stripped()
 }
 
 pub struct Found {
@@ -75,11 +61,11 @@ impl Found {
     /// fault in a row.
     pub fn of(agent: PathBuf, target: Target, others: &[&str], wanted: impl Fn(&str) -> bool) -> Self {
         let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent };
-        for (suite, product) in DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
+        for (suite, product) in OF_DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
             found.try_all(suite.0, of_debian(*suite, product, target));
         }
         for server in others.iter().filter(|server| wanted(server)) {
-            found.try_all(server, of_server(server));
+            found.try_all(server, of_server(server, target));
         }
         found
     }
