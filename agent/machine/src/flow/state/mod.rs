@@ -67,14 +67,21 @@ impl State {
     /// Returns the condition under which a test holds; `None` if it is not known, or not followed.
     pub fn condition(&self, test: Test, atoms: &mut Atoms) -> Option<Condition> {
         match test {
-            Test::Compared(relation) => self.flags.condition(relation),
+            Test::Compared(relation) => self.flags.condition(relation, atoms),
             Test::Zero { register, width, is_zero } => {
                 let bits = width.saturating_mul(8);
                 let left = atoms.zero_extended(&self.registers[usize::from(register)], bits);
                 let relation = if is_zero { Relation::Equal } else { Relation::NotEqual };
                 Some(Condition { relation, left, right: Value::constant(0), bits })
             }
-            Test::Bit { .. } | Test::Unknown => None,
+            Test::Bit { register, bit, is_set } => {
+                // It is the sign of a number that ends there.
+                let bits = bit + 1;
+                let left = atoms.zero_extended(&self.registers[usize::from(register)], bits);
+                let condition = Condition { relation: Relation::Less, left, right: Value::constant(0), bits };
+                Some(if is_set { condition } else { condition.negated() })
+            }
+            Test::Unknown => None,
         }
     }
 

@@ -82,7 +82,8 @@ fn taken_by(effect: &Effect, convention: &Convention) -> Option<i64> {
         }
     }
     // What is only compared goes nowhere.
-    for expression in effect.expressions().filter(|_| !to_stack_pointer && !matches!(effect, Effect::Compare { .. })) {
+    let is_compared = matches!(effect, Effect::Compare { .. } | Effect::CompareIf { .. });
+    for expression in effect.expressions().filter(|_| !to_stack_pointer && !is_compared) {
         expression.visit(&mut |part| {
             is_taken |= matches!(part, Expression::Register { number, .. } if *number == convention.frame_pointer);
         });

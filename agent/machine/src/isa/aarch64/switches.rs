@@ -129,7 +129,9 @@ fn check(read: &Instruction, before: &[&Instruction], mut index: u8) -> Option<(
                     let is_index = matches!(left, Expression::Register { number, .. } if *number == index);
                     return is_index.then_some((instruction.address, *last));
                 }
-                Effect::Compare { .. } | Effect::ZeroAndSign { .. } if is_guarded => return None,
+                Effect::Compare { .. } | Effect::CompareIf { .. } | Effect::ZeroAndSign { .. } if is_guarded => {
+                    return None;
+                }
                 Effect::Clobber(clobber) if clobber.flags && is_guarded => return None,
                 Effect::Set { register, width: 4.., value: Expression::Register { number, width: 4.. } }
                     if *register == index =>
