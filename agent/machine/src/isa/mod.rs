@@ -118,8 +118,8 @@ impl Architecture {
     pub(crate) fn keeps_link(self, instruction: &Instruction) -> bool {
         let Convention { link: Some(link), stack_pointer, .. } = self.convention() else { return false };
         let kept = bit(*link) | bit(*stack_pointer);
-        let signs = self == Self::Aarch64 && aarch64::signs_link(instruction.bytes());
-        !instruction.is_call() && (signs || instruction.effects().iter().all(|effect| effect.writes() & kept == 0))
+        let is_kept = || instruction.effects().iter().all(|effect| effect.writes() & kept == 0);
+        (self == Self::Aarch64 && aarch64::keeps_link(instruction.bytes())) || (!instruction.is_call() && is_kept())
     }
 
     /// Returns what finds the addresses that instructions mention.

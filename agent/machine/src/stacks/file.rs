@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn what_leaves_its_link_register_alone_needs_no_table() {
-        let function = [0xd503_233f, 0x5280_0000, 0xd503_23bf, 0xd65f_03c0]; // paciasp; mov w0, #0; autiasp; ret
+        let function = [0xd503_233f, 0xd400_0001, 0xd503_23bf, 0xd65f_03c0]; // paciasp; svc #0; autiasp; ret
         let with_a_frame = [0xa9bf_7bfd, 0xd65f_03c0]; // stp x29, x30, [sp, #-16]!; ret
         let calls = [0x9400_0001, 0xd65f_03c0]; // bl; ret
         let stub = [0x9000_0010, 0xf940_0211, 0x9100_0210, 0xd61f_0220]; // adrp x16; ldr x17, [x16]; add x16; br x17

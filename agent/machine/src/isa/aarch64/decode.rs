@@ -105,9 +105,11 @@ fn signs(mnemonic: Mnemonic) -> bool {
     matches!(mnemonic, Pacia1716 | Paciasp | Paciaz | Pacib1716 | Pacibsp | Pacibz | Xpaclri)
 }
 
-/// Returns whether code only signs the link register, or takes the signature off: `paciasp`, `autiasp` and the like.
-pub fn signs_link(code: &[u8]) -> bool {
-    matches!(code, [low, 0x23, 0x03, 0xd5] if low & 0x1f == 0x1f)
+/// Returns whether an instruction changes no more of the link register than a signature, though more could be thought of
+/// it: `paciasp`, `autiasp` and the like, and a system call.
+pub fn keeps_link(code: &[u8]) -> bool {
+    let signs = matches!(code, [low, 0x23, 0x03, 0xd5] if low & 0x1f == 0x1f);
+    signs || matches!(code, [low, _, high, 0xd4] if low & 0x1f == 1 && high & 0xe0 == 0)
 }
 
 /// Returns whether it is one of the loads and stores that only succeed together.
