@@ -1,8 +1,9 @@
-//! The registers that loops leave as they were: what each holds at the head of a loop, whichever way control comes there.
+//! The registers that loops leave as they were: what each holds at the head of a loop, whichever way control comes
+//! there.
 //!
 //! At a head, each register that the loop changes is an unknown, and what comes there is made of the unknowns of all
-//! heads. Each is what all that comes there is, as long as nothing else turns out to come there: so loops in loops, each
-//! of which leaves what the other does, are understood.
+//! heads. Each is what all that comes there is, as long as nothing else turns out to come there: so loops in loops,
+//! each of which leaves what the other does, are understood.
 
 use std::collections::{BTreeMap, HashMap};
 
