@@ -37,24 +37,27 @@ impl Heads {
     pub fn restored(&self, atoms: &mut Atoms) -> Vec<Place> {
         let mut held: BTreeMap<Place, Value> = BTreeMap::new();
         let mut is_new = true;
-        // Each place changes at most twice: to a value, and to its unknown.
         while is_new {
             is_new = false;
             for (place, (unknown, values)) in &self.coming {
-                let mut all: Option<Value> = None;
-                for value in values {
-                    match (&all, self.resolved(value, &held, atoms)) {
-                        (Some(others), Some(value)) if *others != value => all = Some(unknown.clone()),
-                        (None, value) => all = value,
-                        _ => {}
-                    }
+                // Where different values come, that is so.
+                if held.get(place) == Some(unknown) || !atoms.budget.spend(values.len() as u64) {
+                    continue;
                 }
-                let Some(all) = all else { continue };
-                is_new |= held.insert(*place, all.clone()).is_none_or(|before| before != all);
+                let Some(all) = self.same(values, unknown, &held, atoms) else { continue };
+                is_new |= held.insert(*place, all.clone()) != Some(all);
             }
         }
         let is_restored = |(place, value): (Place, Value)| (value != self.coming[&place].0).then_some(place);
         held.into_iter().filter_map(is_restored).collect()
+    }
+
+    /// Returns what all of `values` are, given what places hold: `other` if they differ, and `None` if nothing is known
+    /// yet.
+    fn same(&self, values: &[Value], other: &Value, held: &BTreeMap<Place, Value>, atoms: &mut Atoms) -> Option<Value> {
+        let mut known = values.iter().filter_map(|value| self.resolved(value, held, atoms));
+        let first = known.next()?;
+        Some(if known.all(|value| value == first) { first } else { other.clone() })
     }
 
     /// Returns what a value is, given what places hold; `None` if nothing is known yet.
@@ -63,9 +66,22 @@ impl Heads {
         if let Some(place) = self.places.get(&atom) {
             return held.get(place).cloned();
         }
-        let Some(Atom::ZeroExtended { bits, of }) = atoms.get(atom) else { return Some(value.clone()) };
-        let (bits, place) = (*bits, of.as_atom().and_then(|atom| self.places.get(&atom)));
-        let Some(place) = place else { return Some(value.clone()) };
-        held.get(place).cloned().map(|whole| atoms.zero_extended(&whole, bits))
+        let made = match atoms.get(atom) {
+            Some(made @ (Atom::ZeroExtended { .. } | Atom::Merged { .. })) => made.clone(),
+            _ => return Some(value.clone()),
+        };
+        // An atom is made after those it consists of, so the recursion ends.
+        if !atoms.budget.enter() {
+            return Some(value.clone());
+        }
+        let resolved = match made {
+            Atom::ZeroExtended { bits, of } => {
+                self.resolved(&of, held, atoms).map(|whole| atoms.zero_extended(&whole, bits))
+            }
+            Atom::Merged { options, .. } => self.same(&options, value, held, atoms),
+            _ => None,
+        };
+        atoms.budget.leave();
+        resolved
     }
 }
