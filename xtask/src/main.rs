@@ -36,9 +36,9 @@ enum Task {
     Setup,
     /// Set up, then build the agent with its BPF programs (release)
     Build {
-        /// For another processor than this machine's
-        #[arg(long)]
-        target: Option<Target>,
+        /// For this processor
+        #[arg(long, default_value = "x86_64")]
+        target: Target,
     },
     /// Set up, build, and watch a throw-away redis-server go through an eviction burst, for about a minute (needs root)
     Demo,
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.task {
         Task::Setup => setup::run(setup::For::AllTests)?,
-        Task::Build { target } => drop(target.map_or_else(setup::build, setup::build_for)?),
+        Task::Build { target } => drop(setup::build_for(*target, &[])?),
         Task::Demo => demo::run()?,
         Task::Bench(arguments) => {
             must_be_root("attach BPF programs")?;
@@ -99,7 +99,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Builds the agent unless it is packed, and tries it on each build, or packs it and tries it on each kernel.
 fn matrix(arguments: &evictscope_trials::Arguments) -> Result<()> {
     if !arguments.packed {
-        arguments.target.map_or_else(setup::build, setup::build_for)?;
+        setup::build_for(arguments.target, &[])?;
     }
     if arguments.kernels {
         let source = if arguments.packed { package::Source::Packed } else { package::Source::Built };

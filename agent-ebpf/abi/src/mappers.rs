@@ -2,8 +2,9 @@
 
 use crate::sockets::kernel_members;
 
-/// Where the reader maps the file, so that the program finds it among all that the reader has mapped.
-pub const MAPPED_AT: u64 = 0x2000_0000_0000;
+/// Where the reader maps the file, so that the program finds it among all that the reader has mapped: where no kernel
+/// maps anything by itself, and in reach of the smallest address spaces, which on aarch64 have 39 bits.
+pub const MAPPED_AT: u64 = 0x20_0000_0000;
 /// The most mappings that are counted, and the most whose lock is held that are told.
 pub const MOST_MAPPINGS: u32 = 20_000;
 /// The most mappings that are told.

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context as _, anyhow};
 use evictscope_model::{FileAddress, FileOffset, ProcessAddress};
+use procfs::page_size;
 use procfs::process::Process;
 use rustix::io::Errno;
 
@@ -26,8 +27,6 @@ pub(crate) fn is_breakpoint(code: &[u8]) -> bool {
 
 /// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
 const AT_ENTRY: u64 = 9;
-/// The kernel loads executables at multiples of this.
-const PAGE: u64 = 4096;
 const WORD: usize = size_of::<u64>();
 
 /// Returns what to add to a virtual address of the ELF file to get the address in the process: 0 for an executable that
@@ -39,7 +38,7 @@ pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
         .map_err(|error| anyhow!("cannot read /proc/{pid}/auxv ({error}): run as root, if the process still runs"))?;
     let actual = vector.get(&AT_ENTRY).copied().map(ProcessAddress::new);
     let actual = actual.with_context(|| format!("/proc/{pid}/auxv has no entry point: has the process ended?"))?;
-    actual.load_bias(entry).filter(|bias| bias % PAGE == 0).with_context(|| {
+    actual.load_bias(entry).filter(|bias| bias.is_multiple_of(page_size())).with_context(|| {
         format!(
             "process {pid} begins at {actual:#x}, which does not fit the entry point {entry:#x} of \
              its executable: it has started another program in the meantime; try again"

@@ -31,7 +31,8 @@ const LOADER: &str =
 /// information in it, or else in `debug`: the whole content of the file that belongs to this very
 /// executable (see [`DebugFileNames`](crate::DebugFileNames)).
 ///
-/// The plan itself says what was not found, and why. Fails if `data` is not an x86-64 ELF executable.
+/// The plan itself says what was not found, and why. Fails if `data` is not an ELF executable for a processor that is
+/// known.
 pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ElfError> {
     plan_functions(data, debug, &TRACED)
 }

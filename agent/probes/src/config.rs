@@ -136,9 +136,12 @@ fn term(operand: &Operand, negative: bool, load_bias: u64) -> EncodedTerm {
 
 #[cfg(test)]
 mod tests {
-    use evictscope_abi::{EncodedTerm, MAX_READS, TermKind};
+    use evictscope_abi::{EncodedTerm, MAX_READS, REGISTERS, TermKind};
 
     use super::{reads, recipe};
+
+    /// The first word that was read: they come after the registers.
+    const READ: u8 = REGISTERS as u8;
 
     fn place(kind: TermKind, register: u8, width: u8, displacement: i64) -> EncodedTerm {
         EncodedTerm { kind: kind as u8, register, width, displacement, ..EncodedTerm::ABSENT }
@@ -161,8 +164,8 @@ mod tests {
 
         let [_, overhead, used] = recipes.map(|terms| recipe(terms, &reads).terms);
         let word = |number| place(TermKind::Register, number, 8, 0);
-        assert_eq!(overhead, [word(16), minus(word(17)), minus(word(18))]);
-        assert_eq!(used, [word(17), word(18), EncodedTerm::ABSENT]);
+        assert_eq!(overhead, [word(READ), minus(word(READ + 1)), minus(word(READ + 2))]);
+        assert_eq!(used, [word(READ + 1), word(READ + 2), EncodedTerm::ABSENT]);
     }
 
     #[test]
@@ -171,7 +174,7 @@ mod tests {
         let half = place(TermKind::Memory, 5, 4, -8);
         let reads = reads([whole, half].iter());
         assert_eq!(reads[..3], [half, whole, EncodedTerm::ABSENT]);
-        let word = place(TermKind::Register, 16, 8, 0);
+        let word = place(TermKind::Register, READ, 8, 0);
         assert_eq!(recipe(vec![half], &reads).terms[0], word);
     }
 

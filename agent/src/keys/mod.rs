@@ -8,6 +8,7 @@
 //! evicting them would take. [`expired`] samples those that have expired. Nothing else of this is exported: it is a
 //! question, not a metric.
 
+mod allocator;
 mod databases;
 mod dict;
 mod expired;

@@ -10,12 +10,13 @@ use evictscope_host::printable;
 use regex::bytes::{Match, Regex};
 
 use super::KeysArguments;
+use super::allocator::Allocator;
 use super::databases::{Databases, KeyTables};
 use super::dict::DictEntry;
 use super::layout::KeyspaceLayout;
 use super::memory::{Memory, Walk};
 use super::object::Object;
-use super::size::{Allocator, Sizes};
+use super::size::Sizes;
 use crate::clock::unix_time;
 
 /// Seconds that the clock kept with each key counts before it starts again.

@@ -2,8 +2,7 @@
 //!
 //! If a value has many allocations, a few elements are looked at, and their mean stands for all.
 
-use procfs::process::{MMapPath, Process};
-
+use super::allocator::Allocator;
 use super::dict::{Dict, DictEntry, Table};
 use super::layout::{Buckets, KeyspaceLayout};
 use super::memory::Memory;
@@ -19,7 +18,7 @@ const VALUELESS: u64 = 16;
 /// Bytes of the head of a list.
 const QUICKLIST: u64 = 40;
 /// Bytes that the last part of a stream usually has from the start: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
-const STREAM_AHEAD: u64 = 4_096;
+pub const STREAM_AHEAD: u64 = 4_096;
 /// Bytes of the head of a hash whose field names are elsewhere, and the most values that it has.
 const TEMPLATE_ARRAY: u64 = 16;
 const MOST_VALUES: u64 = 1 << 32;
@@ -42,14 +41,6 @@ const SORTED: u64 = 16;
 const LEVELS: u32 = 32;
 /// The flag of a field's name whose value belongs to a module.
 const REFERENCE: u8 = 32;
-/// Bytes before an allocation of glibc, which hold its size.
-const HEADER: u64 = 8;
-const PAGE: u64 = 4_096;
-/// The bits beside the size, and the one that says that the piece in front is in use.
-const FLAGS: u64 = 7;
-const IN_USE: u64 = 1;
-/// No size is larger.
-const MOST: u64 = 1 << 40;
 
 /// What sizes depend on.
 #[derive(Clone, Copy)]
@@ -212,7 +203,7 @@ impl Sizes<'_> {
         let full = if elements == 1 { 0 } else { (elements - 1) * self.packed(self.leaf(head, false)?)? };
         let part = self.leaf(head, true)?;
         // A part that was read from a file, or is full, has none.
-        let is_ahead = self.layout.is_ahead && self.allocator.may_be_page(self.memory, part)?;
+        let is_ahead = self.layout.is_ahead && self.allocator.may_be_ahead(self.memory, part)?;
         let last = self.packed(part)?.max(self.allocator.rounded(if is_ahead { STREAM_AHEAD } else { 0 }));
         Some(stream + tree + full + last)
     }
@@ -306,93 +297,5 @@ impl Sizes<'_> {
         }
         let value = self.memory.u64(address.checked_sub(field.header + 8)?)?;
         Some(self.allocator.rounded(name + 8) + self.string(value)?)
-    }
-}
-
-/// What rounds a server's allocations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allocator {
-    /// glibc, or another one that rounds as it does.
-    Libc,
-    /// jemalloc, with the step of its smallest sizes.
-    Jemalloc {
-        /// 8 in the one that comes with Redis, 16 in the shared library.
-        quantum: u64,
-    },
-    /// One that does not tell how much it gave: the server writes before it what it asked for.
-    Asked,
-}
-
-impl Allocator {
-    /// Returns which allocator made these allocations (address, bytes). Before each, glibc writes its size, or 16 more
-    /// if it had no smaller piece, and behind it that of the next one, with three bits of its own. If the allocator
-    /// does not tell, as musl's, the server writes what it asked for. jemalloc has other contents there.
-    pub fn of(memory: &Memory, pid: u32, made: &[(u64, u64)]) -> Self {
-        let header = |at: Option<u64>| memory.u64(at?.checked_sub(HEADER)?);
-        let is_libc = |(address, bytes): &&(u64, u64)| {
-            let least = Self::Libc.rounded(*bytes) + HEADER;
-            let size = header(Some(*address)).unwrap_or_default() & !FLAGS;
-            let next = header(address.checked_add(size)).unwrap_or_default();
-            let is_next = next & IN_USE != 0 && (next & !FLAGS).is_multiple_of(16);
-            [least, least + 16].contains(&size) && is_next && next < MOST
-        };
-        let is_asked = |(address, bytes): &&(u64, u64)| header(Some(*address)) == Some(*bytes);
-        if 2 * made.iter().filter(is_libc).count() >= made.len() {
-            return Self::Libc;
-        }
-        if 2 * made.iter().filter(is_asked).count() >= made.len() {
-            return Self::Asked;
-        }
-        let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps());
-        let is_jemalloc =
-            |path: &MMapPath| matches!(path, MMapPath::Path(path) if path.to_string_lossy().contains("libjemalloc"));
-        let is_shared = maps.is_ok_and(|maps| maps.iter().any(|map| is_jemalloc(&map.pathname)));
-        Self::Jemalloc { quantum: if is_shared { 16 } else { 8 } }
-    }
-
-    /// Returns whether an allocation may be of a page or more: its size lies before it, or jemalloc starts it at a page
-    /// boundary.
-    pub fn may_be_page(self, memory: &Memory, address: u64) -> Option<bool> {
-        Some(match self {
-            Self::Libc | Self::Asked => memory.u64(address.checked_sub(HEADER)?)? >= PAGE,
-            Self::Jemalloc { .. } => address.is_multiple_of(PAGE),
-        })
-    }
-
-    /// Returns the `malloc_usable_size` of an allocation of `bytes`.
-    pub fn rounded(self, bytes: u64) -> u64 {
-        match self {
-            Self::Libc => (bytes + HEADER).next_multiple_of(16).max(32) - HEADER,
-            Self::Asked => bytes + HEADER,
-            Self::Jemalloc { .. } if bytes <= 8 => 8,
-            // Four sizes between two powers of two.
-            Self::Jemalloc { quantum } => bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(quantum)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Allocator, Memory};
-
-    #[test]
-    fn sizes_are_rounded_as_the_allocators_do() {
-        let jemalloc = |quantum| move |bytes| Allocator::Jemalloc { quantum }.rounded(bytes);
-        let asked = [1, 24, 33, 129, 200, 257, 4_097, 20_481];
-        assert_eq!(asked.map(jemalloc(8)), [8, 24, 40, 160, 224, 320, 5_120, 24_576]);
-        assert_eq!(asked.map(jemalloc(16)), [8, 32, 48, 160, 224, 320, 5_120, 24_576]);
-        assert_eq!(asked.map(|bytes| Allocator::Libc.rounded(bytes)), [24, 24, 40, 136, 200, 264, 4_104, 20_488]);
-    }
-
-    #[test]
-    fn what_the_server_writes_before_its_allocations_is_what_it_asked_for() -> anyhow::Result<()> {
-        let memory = Memory::of_this_process()?;
-        let of = |word: u64| {
-            let words = [word, 0, 0, 0];
-            Allocator::of(&memory, std::process::id(), &[(&raw const words[1] as u64, 24)])
-        };
-        assert_eq!([24, 25].map(of), [Allocator::Asked, Allocator::Jemalloc { quantum: 8 }]);
-        assert_eq!(Allocator::Asked.rounded(24), 32);
-        Ok(())
     }
 }

@@ -20,6 +20,8 @@ use crate::clock::monotonic;
 const NICE: i32 = 5;
 /// How many samples are left in the kernel's buffer, which holds more, until the mappings of a server are read.
 const HELD: u64 = 100;
+/// How long a profile that is over waits for the mappings of its server. Who asked for it may wait little longer.
+const AWAITED: Duration = Duration::from_secs(20);
 /// How often samples are read while any are taken.
 const TURN: Duration = Duration::from_millis(50);
 /// The least time before the mappings of a process are read again because a stack led to an address that was not
@@ -70,6 +72,7 @@ pub fn work(sampler: &Sampler, requests: &Receiver<ProfilerRequest>, debug_dirs:
         read: channel(),
         work: Work::default(),
         taking: HashMap::new(),
+        over: Vec::new(),
     };
     loop {
         let request = if worker.taking.is_empty() {
@@ -80,15 +83,12 @@ pub fn work(sampler: &Sampler, requests: &Receiver<ProfilerRequest>, debug_dirs:
         worker.take_in();
         match request {
             Ok(ProfilerRequest::Begin { cookie, subject, hz }) => worker.begin(cookie, subject, hz),
-            Ok(ProfilerRequest::End { sampling, taken }) => {
-                worker.drain(sampler);
-                // Nobody waits for it if the profiling was dropped.
-                let _ = taken.send(worker.end(&sampling));
-            }
+            Ok(ProfilerRequest::End { sampling, taken }) => worker.over.push((sampling, taken, monotonic())),
             Err(RecvTimeoutError::Timeout) if worker.is_held_up(sampler) => {}
             Err(RecvTimeoutError::Timeout) => worker.drain(sampler),
             Err(RecvTimeoutError::Disconnected) => break,
         }
+        worker.hand_over(sampler);
     }
 }
 
@@ -98,6 +98,8 @@ struct Worker {
     read: (Sender<Read>, Receiver<Read>),
     work: Work,
     taking: HashMap<u64, Taking>,
+    /// Those of which no more samples are taken, with the (monotonic) time when they ended.
+    over: Vec<(Sampling, Sender<Profile>, Duration)>,
 }
 
 impl Worker {
@@ -132,12 +134,11 @@ impl Worker {
     /// buffer has room.
     fn is_held_up(&self, sampler: &Sampler) -> bool {
         let held = |(cookie, taking): (&u64, &Taking)| sampler.taken(*cookie).saturating_sub(taking.drained);
-        self.taking.values().any(|taking| taking.mappings.is_none() && taking.is_being_read)
-            && self.taking.iter().map(held).sum::<u64>() < HELD
+        self.taking.values().any(Taking::is_waiting) && self.taking.iter().map(held).sum::<u64>() < HELD
     }
 
     fn drain(&mut self, sampler: &Sampler) {
-        let Self { files, read, work, taking } = self;
+        let Self { files, read, work, taking, .. } = self;
         sampler.drain(|sample| {
             // A sample of a profile that has ended is dropped.
             if let Some(taking) = taking.get_mut(&sample.cookie) {
@@ -146,12 +147,27 @@ impl Worker {
         });
     }
 
-    fn end(&mut self, sampling: &Sampling) -> Profile {
+    /// Hands over the profiles that are over.
+    fn hand_over(&mut self, sampler: &Sampler) {
+        let is_waiting = |sampling: &Sampling| self.taking.get(&sampling.cookie()).is_some_and(Taking::is_waiting);
+        let now = monotonic();
+        let is_ready = |(sampling, _, ended): &mut _| !is_waiting(sampling) || now.saturating_sub(*ended) > AWAITED;
+        let ready: Vec<_> = self.over.extract_if(.., is_ready).collect();
+        if !ready.is_empty() {
+            self.drain(sampler);
+        }
+        for (sampling, taken, ended) in ready {
+            // Nobody waits for it if the profiling was dropped.
+            let _ = taken.send(self.end(&sampling, ended));
+        }
+    }
+
+    fn end(&mut self, sampling: &Sampling, ended: Duration) -> Profile {
         let Some(taking) = self.taking.remove(&sampling.cookie()) else { return Profile::default() };
         let counts = sampling.counts();
         let mut profile = Profile {
             began_us: microseconds(taking.began),
-            length_us: microseconds(taking.length()),
+            length_us: microseconds(ended.saturating_sub(taking.began)),
             hz: taking.hz,
             lost: counts.lost + taking.skipped,
             spent_ns: counts.spent_ns,
@@ -165,6 +181,11 @@ impl Worker {
 impl Taking {
     fn length(&self) -> Duration {
         monotonic().saturating_sub(self.began)
+    }
+
+    /// Returns whether its samples are of no use yet, but soon will be.
+    fn is_waiting(&self) -> bool {
+        self.mappings.is_none() && self.is_being_read
     }
 
     /// Has another thread read the mappings: a file system may not answer.

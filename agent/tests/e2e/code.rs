@@ -7,6 +7,10 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use anyhow::{Context as _, Result};
 use procfs::process::{MMPermissions, Process};
 
+/// The kernel's breakpoint: `brk`, with the operand of its probes, or `int3`.
+pub const BREAKPOINT: &[u8] = if cfg!(target_arch = "aarch64") { &[0xa0, 0, 0x20, 0xd4] } else { &[0xcc] };
+const LENGTH: usize = BREAKPOINT.len();
+
 /// The code of a process, for as long as it executes the same program.
 pub struct Code {
     memory: File,
@@ -33,7 +37,7 @@ impl Code {
         Ok(Self { memory, address: code.address.0, offset: code.offset, original })
     }
 
-    /// Returns the offsets in the file of the bytes that differ in memory.
+    /// Returns the offsets in the file of the instructions, or of the bytes that can begin one, that differ in memory.
     pub fn changed(&self) -> Result<BTreeSet<u64>> {
         let mut running = vec![0; self.original.len()];
         self.memory.read_exact_at(&mut running, self.address)?;
@@ -41,7 +45,8 @@ impl Code {
         if running == self.original {
             return Ok(BTreeSet::new());
         }
-        let pairs = (self.offset..).zip(running.iter().zip(&self.original));
+        let [running, original] = [&running, &self.original].map(|code| code.chunks(LENGTH));
+        let pairs = (self.offset..).step_by(LENGTH).zip(running.zip(original));
         Ok(pairs.filter(|(_, (running, original))| running != original).map(|(offset, _)| offset).collect())
     }
 
@@ -49,16 +54,17 @@ impl Code {
         self.address.wrapping_add(offset).wrapping_sub(self.offset)
     }
 
-    /// Returns how many of the bytes at these offsets differ in memory. This takes some microseconds.
+    /// Returns how many of those at these offsets differ in memory. This takes some microseconds.
     pub fn changed_of(&self, offsets: &BTreeSet<u64>) -> Result<usize> {
         let mut changed = 0;
         for offset in offsets {
             let at = offset.checked_sub(self.offset);
             let index = at.and_then(|at| usize::try_from(at).ok());
-            let original = index.and_then(|index| self.original.get(index)).context("not in this code")?;
-            let mut running = [0];
+            let original = index.and_then(|index| self.original.get(index..)?.first_chunk::<LENGTH>());
+            let original = original.context("not in this code")?;
+            let mut running = [0; LENGTH];
             self.memory.read_exact_at(&mut running, self.address_of(*offset))?;
-            changed += usize::from(*original != running[0]);
+            changed += usize::from(*original != running);
         }
         Ok(changed)
     }
@@ -68,10 +74,10 @@ impl Code {
 fn the_code_of_this_program_is_that_of_its_file() -> Result<()> {
     let mut code = Code::of(std::process::id())?;
     assert!(code.changed()?.is_empty());
-    let other = code.offset + 7;
-    code.original[7] ^= 1;
+    let other = code.offset + 8;
+    code.original[8] ^= 1;
     assert_eq!(code.changed()?, BTreeSet::from([other]));
-    assert_eq!(code.changed_of(&BTreeSet::from([other - 1, other]))?, 1);
+    assert_eq!(code.changed_of(&BTreeSet::from([other - 4, other]))?, 1);
     assert!(code.changed_of(&BTreeSet::from([u64::MAX])).is_err());
     Ok(())
 }

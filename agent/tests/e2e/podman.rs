@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result, bail};
-use evictscope_testkit::podman::{LIMITS, command, libraries_of};
+use evictscope_testkit::podman::{LIMITS, command};
 use evictscope_testkit::redis::{self, InfoAnswer};
 use evictscope_testkit::wait::until_true;
-use evictscope_testkit::{debian, process, root, servers};
+use evictscope_testkit::{debian, libraries, process, root, servers};
 
 /// What the names of the servers in the image begin with: no other agent of this machine looks for them.
 const PREFIX: &str = "contained-";
@@ -83,7 +83,7 @@ impl Podman {
     fn import(&self, files: &[(PathBuf, &str)]) -> Result<()> {
         let root = tempfile::tempdir()?;
         let mut libraries = BTreeSet::from([PathBuf::from(MUSL_LOADER)]);
-        libraries.extend(libraries_of(&redis::executable()?)?);
+        libraries.extend(libraries::of_this_machine(&redis::executable()?)?);
         let mut copy = Command::new("cp");
         copy.args(["--parents", "--dereference"]).args(&libraries);
         process::answer_of(copy.arg(root.path()))?;

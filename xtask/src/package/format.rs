@@ -7,9 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::debian::Suite;
-use evictscope_testkit::podman::libraries_of;
 use evictscope_testkit::root::enter;
-use evictscope_testkit::{debian, process, workspace};
+use evictscope_testkit::{debian, libraries, process, workspace};
 
 const NAME: &str = "evictscope";
 
@@ -83,7 +82,7 @@ const PROVIDED: [&str; 3] = ["rpmlib", "rtld", "config"];
 /// Checks that everything that an .rpm requires is there: a file of the root, or a library that its agent is linked to.
 fn requirements_are_there(package: &Path, root: &Root) -> Result<()> {
     let required = process::answer_of(rpm(root).args(["--query", "--requires", "--package"]).arg(package))?;
-    let linked = libraries_of(&workspace::agent_binary()?)?;
+    let linked = libraries::of_this_machine(&workspace::agent_binary()?)?;
     for line in required.lines() {
         let what = line.split(['(', ' ']).next().unwrap_or(line);
         let is_there = match what.strip_prefix('/') {

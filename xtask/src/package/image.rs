@@ -1,14 +1,17 @@
-//! The container image: one layer with the agent of the .deb, the libraries that it needs, and nothing to run beside
-//! it.
+//! The container image: for each processor, one layer with the agent of the .deb, the libraries that it needs, and
+//! nothing to run beside it.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use evictscope_testkit::libraries::in_root;
+use evictscope_testkit::target::Target;
 use evictscope_testkit::{podman, process, workspace};
 
-use super::commit::Commit;
+use super::commit::{Commit, tar};
+use super::libraries;
 
 const NAME: &str = concat!("localhost/evictscope:", env!("CARGO_PKG_VERSION"));
 
@@ -19,11 +22,11 @@ const PROGRAM: &str = "usr/bin/evictscope";
 /// on a read-only root.
 const DIRECTORIES: [&str; 5] = ["var/lib/evictscope", "etc/evictscope", "proc", "sys", "dev"];
 
-/// Makes the image from the files of the .deb, as an archive that `podman load`, `docker load` and `skopeo` take.
-/// `work` is a directory that is removed later.
-pub fn make(archive: &Path, files: &Path, commit: &Commit, work: &Path) -> Result<()> {
-    let context = work.join("image");
-    fill(&context.join("root"), files).context("cannot lay out the image")?;
+/// Adds the image of a processor, from the files of its .deb, to an index of images. `work` is a directory that is
+/// removed later.
+pub fn add(files: &Path, target: Target, commit: &Commit, work: &Path) -> Result<()> {
+    let context = work.join(format!("image-{}", target.name()));
+    fill(&context.join("root"), files, target).context("cannot lay out the image")?;
     // Modes that do not depend on who packs it.
     process::answer_of(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(&context))?;
     let created = commit.time.to_string();
@@ -36,27 +39,45 @@ pub fn make(archive: &Path, files: &Path, commit: &Commit, work: &Path) -> Resul
     ];
     labels.extend(commit.name.as_deref().map(|name| ("revision", name)));
     let mut build = podman::command()?;
-    build.args(["build", "--quiet", "--no-cache", "--layers=false", "--tag", NAME, "--file"]);
+    build.args(["build", "--quiet", "--no-cache", "--layers=false", "--manifest", NAME, "--file"]);
     build.arg(workspace::root().join("packaging/Containerfile"));
+    build.arg(format!("--platform=linux/{}", target.debian()));
     build.arg(format!("--timestamp={}", commit.time.as_second()));
     build.args(labels.iter().map(|(label, value)| format!("--label=org.opencontainers.image.{label}={value}")));
-    process::answer_of(build.arg(context))?;
-    process::answer_of(podman::command()?.args(["save", "--quiet", "--output"]).arg(archive).arg(NAME))?;
-    process::answer_of(podman::command()?.args(["rmi", "--force", NAME])).map(drop)
+    process::answer_of(build.arg(context)).map(drop)
 }
 
-fn fill(root: &Path, files: &Path) -> Result<()> {
+/// Saves the index with the images of all processors as an archive that podman and skopeo take, and removes it.
+pub fn save(archive: &Path, commit: &Commit, work: &Path) -> Result<()> {
+    let layout = work.join("index");
+    let to = format!("oci:{}:{NAME}", layout.display());
+    process::answer_of(podman::command()?.args(["manifest", "push", "--all", "--quiet", NAME, &to]))?;
+    process::answer_of(podman::command()?.args(["manifest", "rm", NAME]))?;
+    process::answer_of(podman::command()?.args(["image", "prune", "--force"]))?;
+    process::succeed(tar(commit).args(["--create", "--file"]).arg(archive).arg("--directory").arg(layout).arg("."))
+}
+
+fn fill(root: &Path, files: &Path, target: Target) -> Result<()> {
     for directory in DIRECTORIES {
         fs::create_dir_all(root.join(directory))?;
     }
     let copyright = |package: &str| format!("usr/share/doc/{package}/copyright");
     copy(files, PROGRAM, root)?;
     copy(files, copyright("evictscope"), root)?;
-    let here = Path::new("/");
-    // All that it needs to start, including what its libraries need.
-    for library in podman::libraries_of(&files.join(PROGRAM))? {
-        copy(here, library.strip_prefix(here)?, root)?;
-        copy(here, copyright(&package_of(&library)?), root)?;
+    let packages = libraries::root(target)?;
+    for package in libraries::PACKAGES {
+        copy(&packages, copyright(package), root)?;
+    }
+    // All that it needs to start, including what its libraries need. The kernel looks for the loader in one place.
+    let loader = match target {
+        Target::X86_64 => "lib64/ld-linux-x86-64.so.2",
+        Target::Aarch64 => "lib/ld-linux-aarch64.so.1",
+    };
+    for library in in_root(&packages, &files.join(PROGRAM))? {
+        let is_loader = library.file_name() == Path::new(loader).file_name();
+        let to = if is_loader { Path::new(loader) } else { library.strip_prefix(&packages)? };
+        fs::create_dir_all(root.join(to).parent().unwrap_or(root))?;
+        fs::copy(&library, root.join(to)).with_context(|| format!("cannot copy {}", library.display()))?;
     }
     Ok(())
 }
@@ -66,17 +87,4 @@ fn copy(from: &Path, name: impl AsRef<Path>, to: &Path) -> Result<()> {
     fs::create_dir_all(to.parent().unwrap_or(&to))?;
     fs::copy(&from, to).with_context(|| format!("cannot copy {}", from.display()))?;
     Ok(())
-}
-
-/// Returns the Debian package of a file.
-pub fn package_of(file: &Path) -> Result<String> {
-    // Debian is moving /lib to /usr/lib, where its list of files then names them.
-    let moved = Path::new("/usr").join(file.strip_prefix("/")?);
-    let search = |file: &Path| process::answer_of(Command::new("dpkg-query").arg("--search").arg(file));
-    let why = || format!("cannot tell which Debian package {} is from: make packages on Debian", file.display());
-    let answer = search(file).or_else(|_| search(&moved)).with_context(why)?;
-    // As in `libc6:amd64: /lib64/ld-linux-x86-64.so.2`.
-    let mut owners = answer.lines().filter(|line| !line.starts_with("diversion by"));
-    let owner = owners.find_map(|line| line.split(':').next()).context("no package has it")?;
-    Ok(owner.to_owned())
 }

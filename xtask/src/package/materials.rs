@@ -4,19 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{podman, process, workspace};
+use evictscope_testkit::target::Target;
+use evictscope_testkit::{debian, process, workspace};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::commit::Commit;
-use super::image;
+use super::libraries;
 
-/// The packages that are compiled, and what for.
-const BUILT: [(&str, &str); 2] =
-    [("evictscope", "x86_64-unknown-linux-gnu"), ("evictscope-ebpf", "bpfel-unknown-none")];
+/// What the BPF programs are compiled for.
+const BPF: &str = "bpfel-unknown-none";
 
 /// A crate, as `cargo metadata` describes it.
 #[derive(Deserialize)]
@@ -45,11 +44,14 @@ pub fn crates() -> Result<Vec<Crate>> {
     let cargo = |arguments: &[&str]| {
         process::answer_of(workspace::cargo().arg(arguments[0]).arg("--locked").args(&arguments[1..]))
     };
-    let described = cargo(&["metadata", "--format-version=1", "--filter-platform", BUILT[0].1])?;
+    let triples = Target::ALL.map(Target::triple);
+    let [first, second] = triples.each_ref().map(|triple| format!("--filter-platform={triple}"));
+    let described = cargo(&["metadata", "--format-version=1", &first, &second])?;
     let mut crates =
         serde_json::from_str::<Metadata>(&described).context("cannot understand `cargo metadata`")?.packages;
     let mut compiled = BTreeSet::new();
-    for (package, target) in BUILT {
+    let agents = triples.iter().map(|triple| ("evictscope", triple.as_str()));
+    for (package, target) in agents.chain([("evictscope-ebpf", BPF)]) {
         let tree = cargo(&["tree", "--edges=normal", "--prefix=none", "--package", package, "--target", target])?;
         // As in `syn v2.0.119 (proc-macro) (*)`.
         compiled.extend(tree.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")));
@@ -68,12 +70,11 @@ pub fn write(to: &Path, commit: &Commit, crates: &[Crate]) -> Result<()> {
         component["licenses"] = json!([{ "expression": found.licence() }]);
         components.insert(url, component);
     }
-    for library in podman::libraries_of(&workspace::agent_binary()?)? {
-        let package = image::package_of(&library)?;
-        let version =
-            process::answer_of(Command::new("dpkg-query").args(["--show", "--showformat=${Version}", &package]))?;
-        let url = format!("pkg:deb/debian/{package}@{}?arch=amd64", version.replace('+', "%2B").replace(':', "%3A"));
-        let component = component(&package, &version, &url);
+    for (target, package) in Target::ALL.into_iter().flat_map(|target| libraries::PACKAGES.map(|name| (target, name))) {
+        let version = debian::version_in(&libraries::root(target)?, package)?;
+        let encoded = version.replace('+', "%2B").replace(':', "%3A");
+        let url = format!("pkg:deb/debian/{package}@{encoded}?arch={}", target.debian());
+        let component = component(package, &version, &url);
         components.insert(url, component);
     }
     let agent = json!({ "type": "application", "name": "evictscope", "version": env!("CARGO_PKG_VERSION") });

@@ -13,6 +13,7 @@ use evictscope_testkit::loopback::free_port;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::root::must_be_root;
 use evictscope_testkit::service::Installed;
+use evictscope_testkit::target::Target;
 use evictscope_testkit::{podman, process, workspace};
 
 use super::format::{Format, Root};
@@ -42,10 +43,22 @@ const SHIPPED: [(&str, &str, &str); 3] = [
 /// Keys that are written to a server of 64 MB while a packed agent watches: more than it can keep.
 const KEYS: u32 = 150_000;
 
+/// The packages of a processor, and the image of all.
 pub struct Packages {
     pub deb: PathBuf,
     pub rpm: PathBuf,
     pub image: PathBuf,
+}
+
+impl Packages {
+    pub fn of(target: Target, directory: &Path) -> Self {
+        let version = env!("CARGO_PKG_VERSION");
+        Self {
+            deb: directory.join(format!("evictscope_{version}-1_{}.deb", target.debian())),
+            rpm: directory.join(format!("evictscope-{version}-1.{}.rpm", target.name())),
+            image: directory.join(format!("evictscope-{version}.image.tar")),
+        }
+    }
 }
 
 /// Runs all of it. Call it in a process of its own, like [`dashboards::prove`].

@@ -17,29 +17,23 @@ use super::compiler;
 /// Where Debian's compiler comes from (`compiler::DEBIAN_PACKAGES`).
 const SUITE: Suite = Suite("bookworm-security", Some("bookworm"));
 const LIBRARY: &str = "libstd-rust-web-dev";
-/// Debian's packages for linking.
-const LINKING: [&str; 2] = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 
 /// Installs what is missing, and returns the variables that a build needs.
 pub fn provide(target: Target) -> Result<Vec<(String, String)>> {
     debian::require(&[&debian::CROSS])?;
-    // The C compiler answers with a path if it finds a library, and with the bare name if not.
-    if !process::answer_of(Command::new(LINKER).arg("-print-file-name=libc.so"))?.contains('/') {
-        super::install(&LINKING.map(str::to_owned))?;
-    }
     let triple = target.triple();
     let variable = |name: &str| format!("CARGO_TARGET_{}_{name}", triple.to_uppercase().replace('-', "_"));
     let mut variables = vec![(variable("LINKER"), LINKER.to_owned())];
     let mut rustc = Command::new("rustc");
-    rustc.current_dir(workspace::root()).args(["--print", "target-libdir", "--target", triple]);
+    rustc.current_dir(workspace::root()).args(["--print", "target-libdir", "--target", &triple]);
     if !Path::new(process::answer_of(&mut rustc)?.trim()).exists() {
         let rustc = format!("{}/bin/rustc", compiler::DEBIAN_SYSROOT);
         let version = process::answer_of(Command::new(&rustc).arg("--version"))?;
         let version = version.split_whitespace().nth(1).context("rustc does not report its version")?;
         let root = workspace::target_folder("cross")?.join(format!("{LIBRARY}-{version}-{}", target.debian()));
-        let root = unpacked(root, SUITE, target.debian(), &[LIBRARY])?;
-        let library = root.join("usr/lib/rustlib").join(triple).join("lib");
+        let root = unpacked(root, SUITE, target, &[LIBRARY])?;
+        let library = root.join("usr/lib/rustlib").join(&triple).join("lib");
         ensure!(library.exists(), "{LIBRARY} has no {}", library.display());
         variables.push(("RUSTC".to_owned(), rustc));
         variables.push((variable("RUSTFLAGS"), format!("-L{}", library.display())));

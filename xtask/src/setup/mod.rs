@@ -39,7 +39,7 @@ pub fn run(purpose: For) -> Result<()> {
         println!("BPF compiler   {compiler}");
         println!("BPF linker     {linker}");
         servers::provide_wheels();
-        debian::provide(&[&debian::RULES, &debian::COMPILERS])?;
+        debian::provide(&[&debian::RULES, &debian::COMPILERS, &debian::CROSS])?;
     }
     if purpose == For::AllTests {
         debian::provide(&[
@@ -153,27 +153,25 @@ fn what_to_do(packages: &[String]) -> String {
 
 /// Installs what is missing and builds the release binary, with cargo's own progress on the terminal. Returns its path.
 pub fn build() -> Result<PathBuf> {
-    build_naming(&[])
+    build_for(Target::X86_64, &[])
 }
 
-/// Does the same with these variables, which tell the agent what it is built from.
-pub fn build_naming(variables: &[(&str, String)]) -> Result<PathBuf> {
+/// Does the same for a processor, with these variables, which tell the agent what it is built from.
+pub fn build_for(target: Target, naming: &[(&str, String)]) -> Result<PathBuf> {
     run(For::Release)?;
-    compile(release().envs(variables.iter().map(|(name, value)| (name, value))))?;
-    workspace::agent_binary()
-}
-
-/// Does the same for another processor.
-pub fn build_for(target: Target) -> Result<PathBuf> {
-    run(For::Release)?;
-    compile(release().args(["--target", target.triple()]).envs(cross::provide(target)?))?;
+    let mut cargo = cargo_for(target)?;
+    cargo.args(["build", "--release", "--locked", "--package", "evictscope"]);
+    compile(cargo.envs(naming.iter().map(|(name, value)| (name, value))))?;
     target.agent_binary()
 }
 
-fn release() -> Command {
+/// Returns the command that a subcommand of cargo's for a processor begins with. Installs what it needs.
+pub fn cargo_for(target: Target) -> Result<Command> {
     let mut cargo = workspace::cargo();
-    cargo.args(["build", "--release", "--locked", "--package", "evictscope"]);
-    cargo
+    if target != Target::X86_64 {
+        cargo.env("CARGO_BUILD_TARGET", target.triple()).envs(cross::provide(target)?);
+    }
+    Ok(cargo)
 }
 
 /// Does the same with the agent that tests run. That is built in a fraction of the time, and what is built serves them.

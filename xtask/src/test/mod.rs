@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use evictscope_testkit::skip::in_ci;
+use evictscope_testkit::target::Target;
 use evictscope_testkit::text::seconds;
 use evictscope_testkit::{debian, process, servers, workspace};
 
@@ -43,6 +44,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => outcome(workspace::cargo().args(["fmt", "--all", "--check"])),
     });
+    // In one build with the others, the BPF programs' panic handler would be a second one, beside std's.
+    const ALL: [&str; 3] = ["--workspace", "--exclude", EBPF];
     let mut begun = Vec::new();
     if all {
         // Go takes minutes to build Kubernetes' code, and does not wait for cargo.
@@ -66,19 +69,31 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let built = build(&mut report, "build of the other tests", &[]);
     begun.push(beside(&report, "unit tests that need root", &built, EndToEnd::of_programs));
     if all {
-        report.step("release build", || {
-            outcome(workspace::cargo().args(["build", "--release", "--locked", "--package", "evictscope"]))
-        });
+        const RELEASE: [&str; 5] = ["build", "--release", "--locked", "--package", "evictscope"];
+        report.step("release build", || outcome(workspace::cargo().args(RELEASE)));
         begun.extend(more(&report));
         begun.push(beside(&report, "long end-to-end tests", &built, EndToEnd::long));
+        report.step("build for aarch64", || match debian::missing(&debian::CROSS) {
+            Some(reason) => Ok(Outcome::Skipped(reason)),
+            None => {
+                let cargo = || setup::cargo_for(Target::Aarch64);
+                // What it compiles for this machine serves both.
+                outcome(cargo()?.args(["check", "--release", "--all-targets"]).args(ALL))?;
+                outcome(cargo()?.args(RELEASE))
+            }
+        });
+        begun.push(report.begin("packages, and the agent on Linux 6.1", || {
+            task(package::missing(), &["package", "--as-built"])?
+                .then(|| task(cannot_attach()?, &["package", "--try-out", "--packed"]))?
+                .then(|| on_an_old_kernel(Target::X86_64))?
+                .then(|| on_an_old_kernel(Target::Aarch64))
+        }));
     }
     report.step("tests", || outcome(tests().arg("--no-fail-fast").env("PROPTEST_RNG_SEED", SEED)));
     report.step("dashboards and rules", || match debian::missing(&debian::RULES) {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => dashboards::check_rules().map(|()| PASSED),
     });
-    // In one build with the others, the BPF programs' panic handler would be a second one, beside std's.
-    const ALL: [&str; 3] = ["--workspace", "--exclude", EBPF];
     report.step("clippy", || clippy(workspace::cargo(), &ALL));
     if all {
         report.step("clippy, BPF programs", || {
@@ -101,11 +116,6 @@ fn more(report: &Report) -> Vec<Beside> {
     vec![
         report.begin("fuzzing for a minute", || {
             task(debian::missing(&debian::FUZZING), &["fuzz", "--seconds", "60", "--seed", SEED])
-        }),
-        report.begin("packages, and the agent on Linux 6.1", || {
-            task(package::missing(), &["package", "--as-built"])?
-                .then(|| task(cannot_attach()?, &["package", "--try-out", "--packed"]))?
-                .then(on_an_old_kernel)
         }),
         report.begin("the agent on other builds", on_builds),
     ]
@@ -132,12 +142,10 @@ fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
 
 /// Tries the release build on the oldest kernel of the matrix, in a virtual machine. It attaches by perf events there,
 /// which no other step does: this machine's kernel usually has uprobe_multi links.
-fn on_an_old_kernel() -> Result<Outcome> {
+fn on_an_old_kernel(target: Target) -> Result<Outcome> {
     const SUITE: &str = "bookworm";
-    task(
-        missing_for_matrix(|| evictscope_trials::provide_kernel(SUITE, debian::X86_64)),
-        &["matrix", "--kernels", "--only", SUITE, "--packed"],
-    )
+    let arguments = ["matrix", "--kernels", "--only", SUITE, "--packed", "--target", target.name()];
+    task(missing_for_matrix(|| evictscope_trials::provide_kernel(SUITE, target)), &arguments)
 }
 
 /// Tries the release build on some builds of the matrix: Debian's in a root of its own, the oldest wheel, and the

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::process;
 use crate::root::must_be_root;
+use crate::target::Target;
 
 /// Programs that something needs.
 pub struct Needed {
@@ -28,25 +29,27 @@ pub const SERVERS: Needed = Needed {
 pub const RULES: Needed = Needed { by: "checking the rules", programs: "promtool:prometheus prometheus" };
 pub const COMPILERS: Needed = Needed {
     by: "planning for programs of both compilers, and holding the lifters against processors",
-    // The third brings two packages, the last emulates the other processor.
-    programs: "gcc clang aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc:libc6-dev-arm64-cross \
-               qemu-aarch64:qemu-user",
+    // The last emulates the other processor.
+    programs: "gcc clang qemu-aarch64:qemu-user",
 };
 pub const GO: Needed = Needed { by: "generating the dashboards and checking the Helm chart", programs: "go:golang-go" };
 pub const PACKING: Needed = Needed {
     by: "packing",
-    // The last four name the system calls of the unit, make the image, and build the program that makes the manifests
-    // of the chart.
-    programs: "dh:debhelper rpmbuild:rpm systemd-analyze:systemd podman runc go:golang-go",
+    // The last five name the system calls of the unit, make the image, for which they get libraries, and build the
+    // program that makes the manifests of the chart.
+    programs: "dh:debhelper rpmbuild:rpm systemd-analyze:systemd podman runc mmdebstrap go:golang-go",
 };
 pub const PACKAGE: Needed = Needed { by: "trying the packages out", programs: "rpm podman runc mmdebstrap prometheus" };
 pub const MATRIX: Needed = Needed {
     by: "trying other kernels and other builds of servers",
-    programs: "qemu-system-x86_64:qemu-system-x86 mmdebstrap cpio setpriv:util-linux gdb strip:binutils",
+    programs: "qemu-system-x86_64:qemu-system-x86 qemu-system-aarch64:qemu-system-arm mmdebstrap cpio setpriv:util-linux \
+               gdb strip:binutils",
 };
 pub const CROSS: Needed = Needed {
-    by: "building for another processor, and trying that",
-    programs: "mmdebstrap aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-system-aarch64:qemu-system-arm readelf:binutils",
+    by: "building for another processor",
+    // The compiler is in two packages.
+    programs: "mmdebstrap aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc:libc6-dev-arm64-cross \
+               readelf:binutils",
 };
 pub const FUZZING: Needed = Needed { by: "libFuzzer", programs: "cc:gcc c++:g++" };
 pub const CONTAINERS: Needed = Needed {
@@ -163,15 +166,19 @@ const SECURITY: &str = "-security";
 #[derive(Clone, Copy)]
 pub struct Suite(pub &'static str, pub Option<&'static str>);
 
-/// Debian's names of the processors whose packages may be unpacked.
-pub const X86_64: &str = "amd64";
-pub const AARCH64: &str = "arm64";
-
 /// Returns this root directory with these packages of a suite for a processor and all that they need, of which nothing
 /// has been run.
-pub fn unpacked(root: PathBuf, suite: Suite, processor: &str, packages: &[&str]) -> Result<PathBuf> {
-    let [processor, packages] = [format!("--architectures={processor}"), format!("--include={}", packages.join(","))];
-    made(root, suite, &["--variant=extract", &processor, &packages])
+pub fn unpacked(root: PathBuf, suite: Suite, target: Target, packages: &[&str]) -> Result<PathBuf> {
+    let options = [format!("--architectures={}", target.debian()), format!("--include={}", packages.join(","))];
+    made(root, suite, &["--variant=extract", &options[0], &options[1]])
+}
+
+/// Returns the version of a package that is in a root directory.
+pub fn version_in(root: &Path, package: &str) -> Result<String> {
+    let changelog = root.join("usr/share/doc").join(package).join("changelog.Debian.gz");
+    let changes = process::answer_of(Command::new("gzip").args(["--decompress", "--stdout"]).arg(changelog))?;
+    let version = changes.split(['(', ')']).nth(1);
+    Ok(version.with_context(|| format!("the changelog of {package} has no version"))?.to_owned())
 }
 
 /// Returns this root directory, or archive of one, as mmdebstrap makes it of a suite with these options. Downloads it

@@ -8,6 +8,7 @@ pub mod agent;
 pub mod cache;
 pub mod compiler;
 pub mod debian;
+pub mod libraries;
 pub mod loopback;
 pub mod podman;
 pub mod process;

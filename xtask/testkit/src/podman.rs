@@ -1,12 +1,10 @@
-//! podman with a store of its own, so that other containers of this machine are left alone, and the libraries of the
-//! programs in its images.
+//! podman with a store of its own, so that other containers of this machine are left alone.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
-use crate::{process, workspace};
+use crate::workspace;
 
 /// Options in place of podman's own limits. Those need CAP_SYS_RESOURCE, which not every machine grants; and if version
 /// 2 of control groups is mounted beside version 1, it has no controller for the number of processes.
@@ -23,16 +21,4 @@ pub fn command() -> Result<Command> {
     podman.args(["--storage-driver=overlay", "--storage-opt=overlay.skip_mount_home=true"]);
     podman.args(["--runtime=runc", "--cgroup-manager=cgroupfs", "--events-backend=none"]);
     Ok(podman)
-}
-
-/// Returns the paths of all that a program needs to start, including the loader and what its libraries need. Fails if a
-/// library is not there.
-pub fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
-    let listed = process::answer_of(Command::new("ldd").arg(program))?;
-    if let Some(line) = listed.lines().find(|line| line.ends_with("not found")) {
-        bail!("{} cannot be started, as a library is not here: {}", program.display(), line.trim());
-    }
-    // As in `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f…)`, or the path alone.
-    let paths = listed.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-    Ok(paths.map(PathBuf::from).collect())
 }

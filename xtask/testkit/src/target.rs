@@ -1,33 +1,47 @@
-//! Processors that the agent is built for and tried on, besides that of this machine.
+//! The processors that the agent is built for.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::{debian, workspace};
+use crate::workspace;
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Target {
+    /// This machine's
+    #[value(name = "x86_64")]
+    X86_64,
     Aarch64,
 }
 
 impl Target {
-    /// What Rust calls it.
-    pub fn triple(self) -> &'static str {
+    pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
+
+    /// What Linux, rpm and Rust call it.
+    pub fn name(self) -> &'static str {
         match self {
-            Self::Aarch64 => "aarch64-unknown-linux-gnu",
+            Self::X86_64 => "x86_64",
+            Self::Aarch64 => "aarch64",
         }
     }
 
-    /// What Debian calls it.
+    /// What Debian and indexes of images call it.
     pub fn debian(self) -> &'static str {
         match self {
-            Self::Aarch64 => debian::AARCH64,
+            Self::X86_64 => "amd64",
+            Self::Aarch64 => "arm64",
         }
     }
 
-    /// Returns the path of the agent's release binary for it, which `cargo xtask build --target` makes.
+    pub fn triple(self) -> String {
+        format!("{}-unknown-linux-gnu", self.name())
+    }
+
+    /// Returns the path of the agent's release binary for it, which `cargo xtask build` makes.
     pub fn agent_binary(self) -> Result<PathBuf> {
-        Ok(workspace::target_directory()?.join(self.triple()).join("release/evictscope"))
+        match self {
+            Self::X86_64 => workspace::agent_binary(),
+            Self::Aarch64 => Ok(workspace::target_directory()?.join(self.triple()).join("release/evictscope")),
+        }
     }
 }

@@ -6,11 +6,12 @@ mod builds;
 mod kernels;
 mod table;
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::debian::{CROSS, MATRIX, require};
+use evictscope_testkit::debian::{MATRIX, require};
 use evictscope_testkit::root::must_be_root;
 use evictscope_testkit::target::Target;
 use evictscope_testkit::{text, workspace};
@@ -33,9 +34,9 @@ pub struct Arguments {
     /// --kernels, only bookworm, trixie, unstable, systemd-bookworm or systemd-trixie. May be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// With --kernels: those of another processor than this machine's
-    #[arg(long, requires = "kernels")]
-    pub target: Option<Target>,
+    /// With --kernels: those of this processor
+    #[arg(long, requires = "kernels", default_value = "x86_64")]
+    pub target: Target,
     /// Build and pack nothing: take what was built and packed before
     #[arg(long)]
     pub packed: bool,
@@ -55,21 +56,21 @@ pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
     require(&[&MATRIX])?;
     let wanted = |name: &str| arguments.wanted(name);
     let found = Found::of(workspace::agent_binary()?, others, wanted);
-    finish(arguments, &found.markdown(), &found.rows)
+    finish(arguments, "builds", &found.markdown(), &found.rows)
 }
 
 /// Boots all machines with the release build and the package that `deb` returns, and prints what was found. Fails if a
 /// machine cannot be made or does not answer, or if a number is not as it must be.
 pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
-    require(if arguments.target.is_some() { &[&MATRIX, &CROSS] } else { &[&MATRIX] })?;
-    let agent = arguments.target.map_or_else(workspace::agent_binary, Target::agent_binary)?;
+    require(&[&MATRIX])?;
+    let agent = arguments.target.agent_binary()?;
     let kernels = KERNELS.iter().filter(|kernel| arguments.wanted(kernel.suite));
     let run = |kernel: &'static Kernel| timed(kernel.suite, || kernels::run(kernel, &agent, arguments.target));
     let mut rows = kernels.map(run).collect::<Result<Vec<_>>>()?;
     let mut services = Vec::new();
     // One that needs the drop-in, and one that does not.
     let under_systemd = KERNELS[..2].iter().map(|kernel| (kernel, format!("systemd-{}", kernel.suite)));
-    let is_wanted = |name: &str| arguments.target.is_none() && arguments.wanted(name);
+    let is_wanted = |name: &str| arguments.target == Target::X86_64 && arguments.wanted(name);
     let under_systemd: Vec<_> = under_systemd.filter(|(_, name)| is_wanted(name)).collect();
     if !under_systemd.is_empty() {
         let deb = deb()?;
@@ -77,20 +78,26 @@ pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>)
             services.push(timed(&name, || kernels::run_service(kernel, &deb))?);
         }
     }
-    let columns = ["kernel", "capabilities", "systemd", "drop-in"];
+    let columns = ["kernel", "systemd", "drop-in"];
     let both = [&rows, &services];
     let texts = [both.map(|rows| table::markdown(rows)), both.map(|rows| table::brief(rows, &columns))];
     let texts = texts.map(|tables| tables.join("\n"));
     rows.append(&mut services);
-    finish(arguments, &texts, &rows)
+    finish(arguments, &format!("kernels-{}", arguments.target.name()), &texts, &rows)
 }
 
-/// Prints what was found, in brief too if everything was tried, and fails if there are faults.
-fn finish(arguments: &Arguments, [text, brief]: &[String; 2], rows: &[Row]) -> Result<()> {
+/// Prints what was found, and fails if there are faults. If everything was tried, it is also, in brief, the text of
+/// this part of the page.
+fn finish(arguments: &Arguments, part: &str, [text, brief]: &[String; 2], rows: &[Row]) -> Result<()> {
     println!("\n{text}");
     ensure!(!rows.is_empty(), "nothing has that name: see --help");
     if arguments.only.is_empty() {
-        println!("\nFor docs/COMPATIBILITY.md:\n\n{brief}");
+        let path = workspace::root().join("docs/COMPATIBILITY.md");
+        let page = fs::read_to_string(&path).context("cannot read docs/COMPATIBILITY.md")?;
+        let [begin, end] = [format!("<!--{part}-->\n"), format!("<!--end-of-{part}-->\n")];
+        let around = page.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
+        let (before, after) = around.with_context(|| format!("docs/COMPATIBILITY.md has no {begin}"))?;
+        fs::write(&path, format!("{before}{begin}\n{brief}\n{end}{after}")).context("cannot write it")?;
     }
     let faults: Vec<_> = rows.iter().flat_map(Row::named_faults).collect();
     ensure!(faults.is_empty(), "these are wrong:\n{}", faults.join("\n"));

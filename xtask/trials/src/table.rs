@@ -67,15 +67,17 @@ pub fn markdown(rows: &[Row]) -> String {
     };
     let names: Vec<&str> = longest.columns.iter().map(|(name, _)| *name).collect();
     let lines = rows.iter().map(|row| line(names.iter().map(|name| row.get(name)).collect()));
-    line(names.clone()) + &line(vec!["---"; names.len()]) + &lines.collect::<String>()
+    line(names.clone()) + "|" + &"---|".repeat(names.len()) + "\n" + &lines.collect::<String>()
 }
 
-/// Formats rows with only these columns, and says about all others together that they are right, or what is not.
+/// Formats rows with only these columns. If something in another one is wrong, one more says what.
 pub fn brief(rows: &[Row], columns: &[&str]) -> String {
     let brief = |row: &Row| {
         let mut brief = Row { faults: Vec::new(), ..row.clone() };
         brief.columns.retain(|(column, _)| columns.contains(column));
-        brief.no_faults("all else", &row.faults, "right");
+        if rows.iter().any(|row| !row.faults.is_empty()) {
+            brief.no_faults("all else", &row.faults, "right");
+        }
         brief
     };
     markdown(&rows.iter().map(brief).collect::<Vec<_>>())

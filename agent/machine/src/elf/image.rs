@@ -52,7 +52,7 @@ pub struct Image<'data> {
 
 impl<'data> Image<'data> {
     /// Parses `data`, the whole content of an executable. Fails if it is not an ELF executable (or position-independent
-    /// executable) for x86-64.
+    /// executable) for a processor that is known.
     pub fn parse(data: &'data [u8]) -> Result<Self, ElfError> {
         if !data.starts_with(&ELF64_MAGIC) {
             return Err(ElfError::NotElf);
@@ -270,7 +270,7 @@ pub enum NotItsDebugFile {
 
 impl DebugFileNames {
     /// Reads them from the executable whose whole content is `data`. Returns `None` if it has debug information itself,
-    /// or nothing by which to recognise its debug file. Fails if `data` is not an x86-64 ELF executable.
+    /// or nothing by which to recognise its debug file. Fails as [`Image::parse`] does.
     pub fn of(data: &[u8]) -> Result<Option<Self>, ElfError> {
         let build_id = Image::parse(data)?.build_id;
         let file = ElfFile64::<Endianness>::parse(data)?;

@@ -46,9 +46,6 @@ impl From<object::Error> for ElfError {
     }
 }
 
-/// The loader maps multiples of this.
-const PAGE: u64 = 4096;
-
 /// A loadable segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
@@ -137,16 +134,11 @@ impl<'data> Segments<'data> {
         (distance < segment.file_size).then_some(FileOffset::new(offset))
     }
 
-    /// Returns the address of each code segment, and where it begins and ends in the file. The loader maps whole pages,
-    /// so each begins on a page boundary.
-    pub fn mapped_code(&self) -> Vec<(FileAddress, u64, u64)> {
-        let mapped = self.segments.iter().filter(|segment| segment.is_code).map(|segment| {
-            let ahead = segment.file_offset % PAGE;
-            let address = segment.address.get().wrapping_sub(ahead);
-            let end = segment.file_offset.saturating_add(segment.file_size);
-            (FileAddress::new(address), segment.file_offset - ahead, end)
-        });
-        mapped.collect()
+    /// Returns the address of each code segment, and where it begins and ends in the file.
+    pub fn code(&self) -> Vec<(FileAddress, u64, u64)> {
+        let code = self.segments.iter().filter(|segment| segment.is_code);
+        let end = |segment: &Segment| segment.file_offset.saturating_add(segment.file_size);
+        code.map(|segment| (segment.address, segment.file_offset, end(segment))).collect()
     }
 
     fn content(&self, segment: &Segment) -> Option<&'data [u8]> {
@@ -162,7 +154,8 @@ const MAX_SEGMENTS: usize = 128;
 const MAX_SECTIONS: usize = 4096;
 /// The most bytes of section names; a lookup searches all of them.
 const MAX_SECTION_NAMES: u64 = 1 << 20;
-/// Where user space ends, on x86-64 with four levels of page tables.
+/// Where user space ends on x86-64 with four levels of page tables. On aarch64 it may end elsewhere, and all linkers stay
+/// far below.
 const USER_SPACE: u64 = 1 << 47;
 
 /// Checks the segments and sections that `data` declares. Fails if there are too many of them, or

@@ -16,6 +16,8 @@ use crate::elf::segments::ElfError;
 
 /// How far past the entry point the startup code may extend if no table covers it, in bytes. It is some 40 bytes long.
 const START: u64 = 64;
+/// The largest page of a kernel, in bytes: others have a part of it.
+const LARGEST_PAGE: u64 = 64 << 10;
 
 /// The functions of an executable or a shared library, and its unwind tables. It keeps no reference to the file's
 /// bytes.
@@ -24,7 +26,7 @@ pub struct CodeFile {
     functions: HashMap<FileAddress, NamedCode>,
     frames: Frames,
     tables: Option<Tables>,
-    /// The address of each code segment, and where it begins and ends in the file, as it is mapped.
+    /// The address of each code segment, and where it begins and ends in the file.
     segments: Vec<(FileAddress, u64, u64)>,
     entry: FileAddress,
     /// The return addresses of calls of traced functions, by the function's number.
@@ -51,19 +53,19 @@ impl CodeFile {
             functions: functions(&image, traced, nameless),
             returns: returns(&image, traced),
             tables: UnwindTable::find(&file).and_then(|table| Tables::copy(&table)),
-            segments: image.segments.mapped_code(),
+            segments: image.segments.code(),
             entry: image.entry,
             frames: image.frames,
         })
     }
 
-    /// Returns the address in code of the byte at the file offset of a process's mapping; the load bias follows from it
-    /// and the mapping's address.
+    /// Returns the address of the byte at the file offset of a process's mapping of code; the load bias follows from it
+    /// and the mapping's address. The loader maps whole pages, so a mapping may begin before its segment.
     pub fn mapped_code(&self, offset: FileOffset) -> Option<FileAddress> {
-        let mut segments = self.segments.iter();
-        let is_it = |(_, begin, end): &&(FileAddress, u64, u64)| (*begin..*end).contains(&offset.get());
-        let (address, begin, _) = segments.find(is_it)?;
-        Some(address.wrapping_add(offset.get() - begin))
+        let offset = offset.get();
+        let is_it = |(_, begin, end): &&(FileAddress, u64, u64)| (begin & !(LARGEST_PAGE - 1)..*end).contains(&offset);
+        let (address, begin, _) = self.segments.iter().filter(is_it).min_by_key(|(_, _, end)| *end)?;
+        Some(address.wrapping_add(offset.wrapping_sub(*begin)))
     }
 
     /// Returns the function at an address, if it has a name.
@@ -199,7 +201,29 @@ fn own_name(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::own_name;
+    use std::collections::HashMap;
+
+    use evictscope_model::{FileAddress, FileOffset};
+
+    use super::{CodeFile, Frames, own_name};
+
+    #[test]
+    fn a_mapping_of_any_kernels_pages_leads_to_its_segment() {
+        let (address, begin, end) = (0x7_2345, 0x1_2345, 0x2_0000);
+        let file = CodeFile {
+            functions: HashMap::new(),
+            frames: Frames::default(),
+            tables: None,
+            segments: vec![(FileAddress::new(address), begin, end)],
+            entry: FileAddress::default(),
+            returns: HashMap::new(),
+        };
+        let at = |offset| file.mapped_code(FileOffset::new(offset)).map(FileAddress::get);
+        // With pages of 4 and of 64 KiB, and a part of the segment.
+        let led = [0x1_2000, 0x1_0000, 0x1_3000].map(at);
+        assert_eq!(led, [Some(0x7_2000), Some(0x7_0000), Some(0x7_3000)]);
+        assert_eq!([0, 0xf000, end].map(at), [None; 3]);
+    }
 
     #[test]
     fn a_part_has_the_name_of_its_function() {

@@ -198,3 +198,54 @@ impl FrameRegisters {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use evictscope_model::FileAddress;
+    use gimli::{AArch64, BaseAddresses};
+
+    use super::{Caller, FrameRegisters, Tables, Work};
+    use crate::elf::frames::Frames;
+    use crate::isa::Architecture;
+
+    /// Where the function begins, to which it returns, and its stack pointer.
+    const BEGIN: u64 = 0x4000;
+    const CALLER: u64 = 0xaaaa_1234_5678;
+    const STACK: u64 = 0xffff_0000_1000;
+
+    /// Returns the table of `paciasp; stp x29, x30, [sp, #-32]!`, as gcc and clang write it.
+    fn table() -> Vec<u8> {
+        let common = [&[0, 0, 0, 0, 1, b'z', b'R', 0, 4, 0x78, 30, 1, 0][..], &[0x0c, 31, 0]].concat();
+        let [begin, size] = [BEGIN, 16].map(u64::to_le_bytes);
+        let rules = [0x41, 0x2d, 0x41, 0x0e, 32, 0x80 | 29, 4, 0x80 | 30, 3];
+        let back = (4 + common.len() as u32 + 4).to_le_bytes();
+        let own = [&back[..], &begin, &size, &[0], &rules].concat();
+        [common, own].iter().flat_map(|entry| [&(entry.len() as u32).to_le_bytes()[..], entry].concat()).collect()
+    }
+
+    #[test]
+    fn a_signed_return_address_leads_to_the_caller() {
+        let architecture = Architecture::Aarch64;
+        let data = table();
+        let bases = BaseAddresses::default().set_eh_frame(0);
+        let frames = Frames::parse(&data, &bases, architecture);
+        let tables = Tables { data, bases: [Some(0), None] };
+        // The signature is where addresses have no bits; bit 55 says that it is a user's.
+        for signature in [0, 0x007b << 48, 0xff7f << 48] {
+            let signed = CALLER | signature;
+            let mut registers = FrameRegisters::of_interrupted(architecture, &[7; 34]);
+            registers.set(AArch64::SP, Some(STACK));
+            registers.set(AArch64::X30, Some(signed));
+            let read = |at| Some(if at == STACK + 8 { signed } else { at });
+            let caller = |far| {
+                let at = FileAddress::new(BEGIN + far);
+                tables.caller(&mut Work::default(), frames.at(at)?, at, &registers, &read)
+            };
+            for (far, stack, frame) in [(0, STACK, 7), (4, STACK, 7), (8, STACK + 32, STACK)] {
+                let Some(Caller::Called(found)) = caller(far) else { panic!("at {far}: {:?}", caller(far)) };
+                assert_eq!([found.instruction_pointer(), found.stack_pointer()], [CALLER, stack].map(Some));
+                assert_eq!(found.get(AArch64::X29), Some(frame));
+            }
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Tests the programs in the kernel, on this process's own functions: what they count of eviction calls and expire
 //! cycles whose values are known.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,37 +15,44 @@ use evictscope_telemetry::Counted;
 use super::{FileOffset, LinkKeeper, OVER_LIMIT, Probes, SelfProbes, USED_MEMORY, as_server, constant, memory};
 use crate::target::{FUNCTIONS, alone, own_sites};
 
-/// Calls a function `calls` times with every probe of the eviction call on it, after `change` has changed the
-/// configuration that the programs see. Passes `before` the number of each call before making it. Also returns how
-/// often the machine stood still for so long that another burst may have begun.
+/// How many bytes the first instruction of [`FUNCTIONS`] has.
+const FIRST: u64 = if cfg!(target_arch = "aarch64") { 4 } else { 1 };
+
+/// Places every probe of the eviction call on a function, after `change` has changed the configuration that the
+/// programs see.
+fn attached(change: impl Fn(&mut ServerConfig)) -> anyhow::Result<SelfProbes> {
+    let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
+    let [begin, ..] = own_sites()?;
+    let mut config = as_server(std::process::id());
+    change(&mut config);
+    // The goal site is the second instruction; the return probe ends the calls.
+    let goal = FileOffset::new(begin.get() + FIRST);
+    let placed = [(Probe::Return, begin), (Probe::Enter, begin), (Probe::Inner, goal)];
+    Ok(SelfProbes::of_evictions(&probes, config, &placed)?)
+}
+
+/// Calls a function with such probes `calls` times. Passes `before` the number of each call before making it. Also
+/// returns how often the machine stood still for so long that another burst may have begun.
 fn evictions(
     calls: u64,
     change: impl Fn(&mut ServerConfig),
     before: impl Fn(u64),
 ) -> anyhow::Result<(Counted, Vec<String>, u64)> {
     let _alone = alone();
-    let [function, ..] = FUNCTIONS;
-    let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
-    let [begin, ..] = own_sites()?;
-    let mut config = as_server(std::process::id());
-    change(&mut config);
-    // The goal site is after the first push; the return probe ends the calls.
-    let placed = [(Probe::Return, begin), (Probe::Enter, begin), (Probe::Inner, FileOffset::new(begin.get() + 1))];
-    let attached = SelfProbes::of_evictions(&probes, config, &placed)?;
+    let attached = attached(change)?;
     let (mut last, mut pauses) = (Instant::now(), 0);
     for call in 0..calls {
         before(call);
         let before_last = std::mem::replace(&mut last, Instant::now());
         pauses += u64::from(last - before_last > Duration::from_nanos(QUIET_NS / 2));
-        // SAFETY: it takes nothing, and only touches rbx, which it restores.
-        unsafe { function() };
+        // SAFETY: it takes nothing, and changes no register that a call preserves.
+        unsafe { FUNCTIONS[0]() };
     }
-    let seen = attached.counted();
-    let messages = probes.messages().into_iter().map(|message| {
+    let messages = attached.slot.probes.messages().into_iter().map(|message| {
         assert_eq!(message.pid, std::process::id());
         message.text
     });
-    Ok((seen, messages.collect(), pauses))
+    Ok((attached.counted(), messages.collect(), pauses))
 }
 
 fn kinds(seen: &Counted) -> (u64, u64) {
@@ -123,6 +131,37 @@ fn of_calls_that_become_wrong_few_are_counted() -> anyhow::Result<()> {
     Ok(())
 }
 
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_copy_is_whole_while_calls_are_counted() -> anyhow::Result<()> {
+    const CALLS: u64 = 20_000;
+    let _alone = alone();
+    let attached = attached(|_| {})?;
+    let mut copies = BTreeSet::new();
+    std::thread::scope(|scope| {
+        let calling = scope.spawn(|| {
+            for _ in 0..CALLS {
+                // SAFETY: as above.
+                unsafe { FUNCTIONS[0]() };
+            }
+        });
+        let mut is_last = false;
+        while !is_last {
+            is_last = calling.is_finished();
+            let seen = attached.counted();
+            let [calls] = &seen.calls[..1] else { panic!("nothing is counted") };
+            let (ended, noop) = kinds(&seen);
+            let in_call = u64::from(calls.inner_since_ns != 0);
+            assert_eq!((calls.hits[Probe::Inner as usize], noop), (ended + in_call, 0));
+            assert_eq!(seen.evictions.evicting_results.iter().sum::<u64>(), ended);
+            assert_eq!(seen.evictions.mem_tofree.counts.iter().sum::<u64>(), ended);
+            copies.insert(ended);
+        }
+    });
+    assert!(copies.len() > 10 && copies.last() == Some(&CALLS), "{copies:?}");
+    Ok(())
+}
+
 /// The keys of the cycles, in the memory of this process.
 static SAMPLED: u64 = 40;
 static EXPIRED: u32 = 30;
@@ -140,7 +179,7 @@ fn cycles(times: u64, [cycle_type, job]: [EncodedTerm; 2], keys: CycleKeys) -> a
     let placed = [(Probe::Exit, end_at), (Probe::Inner, start_at)];
     let attached = SelfProbes::attach(&probes, config, (EXPIRE, EXPIRE_CYCLE.description), &placed)?;
     for _ in 0..times {
-        // SAFETY: they take nothing, and only touch rbx, which they restore.
+        // SAFETY: they take nothing, and change no register that a call preserves.
         unsafe {
             start();
             end();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::process::kill_process;
 
 use super::lifecycle::sites;
+use crate::code::BREAKPOINT;
 use crate::prelude::*;
 use crate::probed::{ProbedServers, keeper_of, turn};
 
@@ -140,7 +141,7 @@ fn breakpoints_that_were_left_are_taken_out_by_the_next_agent() -> anyhow::Resul
     let sites = sites(&redis)?;
     let memory = std::fs::File::options().write(true).open(format!("/proc/{}/mem", redis.pid()))?;
     for site in &sites {
-        memory.write_all_at(&[0xcc], code.address_of(*site))?;
+        memory.write_all_at(BREAKPOINT, code.address_of(*site))?;
     }
     ensure!(code.changed()? == sites, "{:?}", code.changed()?);
     let check = evictscope().args(["check", &build.only()]).output()?;

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::debian::{Suite, X86_64, unpacked};
-use evictscope_testkit::{process, servers};
+use evictscope_testkit::debian::{Suite, unpacked};
+use evictscope_testkit::target::Target;
+use evictscope_testkit::{debian, process, servers};
 
 use self::build::{Build, Plan, STRIPPED};
 use crate::directory;
@@ -39,15 +40,13 @@ pub fn provide(name: &str) -> Result<()> {
 fn root(suite: Suite, product: &str) -> Result<PathBuf> {
     let packages = ["server", "tools"].map(|part| format!("{product}-{part}/{}", suite.0));
     let packages = [&packages[0], &packages[1], "base-files", "libstdc++6"];
-    unpacked(directory()?.join(format!("{}-{product}", suite.0)), suite, X86_64, &packages)
+    unpacked(directory()?.join(format!("{}-{product}", suite.0)), suite, Target::X86_64, &packages)
 }
 
 fn of_debian(suite: Suite, product: &str) -> Result<Vec<Build>> {
     let root = root(suite, product)?;
     let server = format!("{product}-server");
-    let changelog = root.join("usr/share/doc").join(&server).join("changelog.Debian.gz");
-    let changes = process::answer_of(Command::new("gzip").args(["--decompress", "--stdout"]).arg(changelog))?;
-    let version = changes.split(['(', ')']).nth(1).context("the changelog has no version")?;
+    let version = debian::version_in(&root, &server)?;
     let link = root.join("usr/bin").join(server);
     let program = link.canonicalize().with_context(|| format!("the package has no {}", link.display()))?;
     Build { name: format!("{} {product} {version}", suite.0), program, root: Some(root) }.and_stripped()

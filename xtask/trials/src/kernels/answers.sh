@@ -38,14 +38,20 @@ kernel_log() {
     dmesg | grep -e uprobe -e 'Linux version'
 }
 
-# Makes a server evict.
+# Makes a server evict, in turns of its event loop that are longer than a request may wait.
 load() {
-    redis-benchmark -p "$1" -q -t set -n 10000 -r 1000000 -d 200 -P 16 >/dev/null
+    redis-cli -p "$1" config set maxmemory-samples 64 >/dev/null
+    redis-benchmark -p "$1" -q -t set -n 20000 -r 1000000 -d 200 -c 100 -P 40 >/dev/null
+}
+
+# Tells whether a burst of this server has ended, some seconds after its load.
+had_burst() {
+    ask /metrics | grep -q "^evictscope_bursts_total{.*server=\"$1\".*} [1-9]"
 }
 
 # Asks the agent and these servers for their numbers when all are at rest: INFO does not count itself.
 ask_numbers() {
-    sleep 2
+    for port in "$@"; do until_true had_burst "$port"; done
     answer metrics metrics
     for port in "$@"; do answer "info $port" redis-cli -p "$port" info stats; done
 }

@@ -10,9 +10,8 @@ use std::process::Command;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::podman::libraries_of;
-use evictscope_testkit::process;
 use evictscope_testkit::target::Target;
+use evictscope_testkit::{libraries, process};
 
 /// How many lines of a console tell why a machine failed.
 const LAST_LINES: usize = 15;
@@ -27,14 +26,14 @@ const PACK: &str = r#"find . | cpio --create --format=newc --owner=0:0 --quiet >
 pub struct Machine {
     root: PathBuf,
     kernel: PathBuf,
-    target: Option<Target>,
+    target: Target,
 }
 
 impl Machine {
     /// Begins one with the kernel and the busybox in `packages`, the first process (a script), and `answers.sh`: of
     /// this machine's processor, or of another one.
-    pub fn begin(name: &str, packages: &Path, init: &str, target: Option<Target>) -> Result<Self> {
-        let find = |path: &str| find(packages, path);
+    pub fn begin(name: &str, packages: &Path, init: &str, target: Target) -> Result<Self> {
+        let find = |path: &str| libraries::find(packages, path);
         let root = crate::directory()?.join(format!("{name}.root"));
         if root.exists() {
             fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
@@ -61,7 +60,7 @@ impl Machine {
     /// Adds a program to `usr/bin`, and the libraries that it is linked with at their own paths.
     pub fn add_program(&self, program: &Path, name: &str) -> Result<()> {
         self.add(program, &format!("usr/bin/{name}"))?;
-        for library in libraries_of(program)? {
+        for library in libraries::of_this_machine(program)? {
             self.add(&library, library.to_string_lossy().trim_start_matches('/'))?;
         }
         Ok(())
@@ -70,16 +69,9 @@ impl Machine {
     /// Adds a program of another processor, and the libraries that it is linked with, from a root directory of that.
     pub fn add_program_of(&self, root: &Path, program: &Path, name: &str) -> Result<()> {
         self.add(program, &format!("usr/bin/{name}"))?;
-        let mut linked = linked_with(program)?;
-        while let Some(library) = linked.pop() {
-            let to = format!("lib/{library}");
-            if !self.root.join(&to).exists() {
-                let from = find(root, &format!("*lib*/{library}"))?;
-                self.add(&from, &to)?;
-                linked.extend(linked_with(&from)?);
-            }
-        }
-        Ok(())
+        libraries::in_root(root, program)?.iter().try_for_each(|library| {
+            self.add(library, &format!("lib/{}", library.file_name().unwrap_or_default().display()))
+        })
     }
 
     /// Runs it to its end, and returns its answers. A file beside its root keeps all that it wrote.
@@ -93,9 +85,9 @@ impl Machine {
         command
             .args(["--adjustment=-10", "timeout", "--foreground", "--kill-after=5", LIMIT])
             .args(match self.target {
-                None => &["qemu-system-x86_64", "-cpu", "max"][..],
+                Target::X86_64 => &["qemu-system-x86_64", "-cpu", "max"][..],
                 // Signing return addresses as real processors do would take most of the time.
-                Some(Target::Aarch64) => &["qemu-system-aarch64", "-machine", "virt", "-cpu", "max,pauth-impdef=on"],
+                Target::Aarch64 => &["qemu-system-aarch64", "-machine", "virt", "-cpu", "max,pauth-impdef=on"],
             })
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             // Two processors in turns: with a thread for each, one ran code that the other had just changed,
@@ -109,8 +101,8 @@ impl Machine {
             // Without the first option, a kernel panics if the host is so busy that its timer does not tick during the
             // check.
             .arg(match self.target {
-                None => format!("no_timer_check console=ttyS0 quiet panic=-1 {command_line}"),
-                Some(Target::Aarch64) => format!("console=ttyAMA0 quiet panic=-1 {command_line}"),
+                Target::X86_64 => format!("no_timer_check console=ttyS0 quiet panic=-1 {command_line}"),
+                Target::Aarch64 => format!("console=ttyAMA0 quiet panic=-1 {command_line}"),
             })
             .arg("-serial")
             .arg(format!("file:{}", console.display()));
@@ -125,23 +117,6 @@ impl Machine {
         ended.with_context(context)?;
         Answers::read(&text).with_context(context)
     }
-}
-
-/// Returns the first file in a directory whose path is like this.
-fn find(directory: &Path, path: &str) -> Result<PathBuf> {
-    let found = process::answer_of(Command::new("find").arg(directory).args(["!", "-type", "d", "-path", path]))?;
-    Ok(found.lines().next().with_context(|| format!("{} has no {path}", directory.display()))?.into())
-}
-
-/// Returns the names of the libraries that an executable or a library is linked with.
-fn linked_with(file: &Path) -> Result<Vec<String>> {
-    let dynamic = process::answer_of(Command::new("readelf").arg("--dynamic").arg(file))?;
-    // As in `0x0000000000000001 (NEEDED)  Shared library: [libc.so.6]`.
-    let names = dynamic.lines().filter(|line| line.contains("(NEEDED)")).filter_map(|line| {
-        let (_, name) = line.split_once('[')?;
-        Some(name.trim_end_matches(']').to_owned())
-    });
-    Ok(names.collect())
 }
 
 pub struct Answers(BTreeMap<String, Answer>);

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::debian::{Suite, X86_64, made, unpacked};
+use evictscope_testkit::debian::{Suite, made, unpacked};
 use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::target::Target;
 use rustix::thread::CapabilitySet;
@@ -47,22 +47,23 @@ pub const KERNELS: [Kernel; 3] = [
 ];
 
 /// Returns the root directory with the kernel of a suite for a processor, and a busybox that needs no library.
-pub fn provide(suite: &'static str, processor: &str) -> Result<PathBuf> {
+pub fn provide(suite: &'static str, target: Target) -> Result<PathBuf> {
+    let processor = target.debian();
     let packages = [&format!("linux-image-cloud-{processor}"), "busybox-static"];
-    unpacked(directory()?.join(format!("{suite}-kernel-{processor}")), Suite(suite, None), processor, &packages)
+    unpacked(directory()?.join(format!("{suite}-kernel-{processor}")), Suite(suite, None), target, &packages)
 }
 
 /// Adds [`GUEST_PROGRAMS`] and the agent: this machine's, or those of another processor with Debian's libraries for it.
-fn add_programs(machine: &Machine, agent: &Path, target: Option<Target>) -> Result<()> {
-    let Some(target) = target else {
+fn add_programs(machine: &Machine, agent: &Path, target: Target) -> Result<()> {
+    if target == Target::X86_64 {
         for name in GUEST_PROGRAMS {
             let program = which::which(name).with_context(|| format!("there is no {name} on PATH"))?;
             machine.add_program(&program, name)?;
         }
         return machine.add_program(agent, "evictscope");
-    };
+    }
     let root = directory()?.join(format!("guest-{}", target.debian()));
-    let root = unpacked(root, SUITE, target.debian(), &["redis-server", "redis-tools", "util-linux"])?;
+    let root = unpacked(root, SUITE, target, &["redis-server", "redis-tools", "util-linux"])?;
     for name in GUEST_PROGRAMS {
         machine.add_program_of(&root, &root.join("usr/bin").join(name), name)?;
     }
@@ -76,8 +77,8 @@ fn ambient(unit: &str) -> Result<String> {
 }
 
 /// Runs an executable of the agent on a kernel, with nothing around it but servers. The row says what was found.
-pub fn run(kernel: &Kernel, agent: &Path, target: Option<Target>) -> Result<Row> {
-    let packages = provide(kernel.suite, target.map_or(X86_64, Target::debian))?;
+pub fn run(kernel: &Kernel, agent: &Path, target: Target) -> Result<Row> {
+    let packages = provide(kernel.suite, target)?;
     let machine = Machine::begin(kernel.suite, &packages, include_str!("kernel.sh"), target)?;
     add_programs(&machine, agent, target)?;
     let small_set = ambient(UNIT)?;
@@ -108,7 +109,7 @@ pub fn run(kernel: &Kernel, agent: &Path, target: Option<Target>) -> Result<Row>
     compare(&answers, &PORTS, &mut row)?;
 
     // `brk` takes four bytes, of which some may be those of the file.
-    let breakpoint = if target == Some(Target::Aarch64) { 4 } else { 1 };
+    let breakpoint = if target == Target::Aarch64 { 4 } else { 1 };
     let plan: Value = serde_json::from_str(answers.text("plan")?).context("in the plan")?;
     for (column, answer, sites) in [
         ("breakpoints", "code_watched", sites(&plan, ["entry", "inner"])),
@@ -165,6 +166,7 @@ fn changed_code(answers: &Answers, name: &str, bytes: u64) -> Result<Vec<BTreeSe
 fn compare(answers: &Answers, ports: &[u16], row: &mut Row) -> Result<()> {
     let metrics = answers.text("metrics")?;
     let mut pairs = [const { Vec::new() }; 3];
+    let mut seen = [const { Vec::new() }; 3];
     for port in ports {
         let page = Scrape::parse(metrics)?.of_server(answers.word(&format!("server {port}"))?)?;
         let sum = |name: &str, labels: &[(&str, &str)]| page.sum(&format!("evictscope_{name}_total"), labels);
@@ -173,9 +175,16 @@ fn compare(answers: &Answers, ports: &[u16], row: &mut Row) -> Result<()> {
         pairs[1].push((sum("commands_processed", &[])?, own("total_commands_processed")?));
         let hits = sum("probe_hits", &[("probe", "eviction_goal")])?;
         pairs[2].push((sum("eviction_calls", &[("kind", "evicting")])?, hits));
+        seen[0].push(sum("bursts", &[])?);
+        seen[1].push(sum("requests_waited", &[("over", "0.1")])?);
+        seen[2].push(sum("stall_seconds", &[("cause", "eviction")])?);
     }
     for (column, pairs) in ["evicted keys", "commands", "evicting calls"].into_iter().zip(pairs) {
         row.equal(column, &pairs);
+    }
+    for (column, seen) in ["bursts", "waits", "stalls by eviction, s"].into_iter().zip(seen) {
+        let shown: Vec<_> = seen.iter().map(|seen| format!("{seen:.1}")).collect();
+        row.check(column, seen.iter().all(|seen| *seen > 0.0), &shown.join(", "));
     }
     Ok(())
 }
@@ -197,7 +206,8 @@ const COMMAND_LINE: &str = "systemd.show_status=0 systemd.log_target=journal \
 /// Runs the package on a kernel, in a Debian with systemd, from installing to purging.
 pub fn run_service(kernel: &Kernel, deb: &Path) -> Result<Row> {
     let name = format!("systemd-{}", kernel.suite);
-    let machine = Machine::begin(&name, &provide(kernel.suite, X86_64)?, include_str!("systemd.sh"), None)?;
+    let machine =
+        Machine::begin(&name, &provide(kernel.suite, Target::X86_64)?, include_str!("systemd.sh"), Target::X86_64)?;
     machine.write("service.sh", include_str!("service.sh"))?;
     let options = ["--variant=essential", PACKAGES, "--dpkgopt=path-exclude=/usr/share/locale/*"];
     machine.add(&made(directory()?.join("debian.tar"), SUITE, &options)?, "root.tar")?;
