@@ -3,7 +3,6 @@
 use procfs::process::{MMapPath, MemoryMap, Process};
 
 use super::memory::Memory;
-use super::size::STREAM_AHEAD;
 
 /// Bytes before an allocation of glibc, which hold its size.
 const HEADER: u64 = 8;
@@ -58,12 +57,12 @@ impl Allocator {
         Self::Jemalloc { quantum: if shared.is_empty() { 8 } else { 16 }, page: page_of(&shared) }
     }
 
-    /// Returns whether an allocation may have [`STREAM_AHEAD`] bytes: its size lies before it, or jemalloc lays it at a
-    /// multiple of them, of whatever size jemalloc's pages are.
-    pub fn may_be_ahead(self, memory: &Memory, address: u64) -> Option<bool> {
+    /// Returns whether an allocation may have this many `bytes`, a power of two of 4 KiB or more: its size lies before
+    /// it, or jemalloc lays it at a multiple of them, of whatever size jemalloc's pages are.
+    pub fn may_have(self, bytes: u64, memory: &Memory, address: u64) -> Option<bool> {
         Some(match self {
-            Self::Libc | Self::Asked => memory.u64(address.checked_sub(HEADER)?)? >= STREAM_AHEAD,
-            Self::Jemalloc { .. } => address.is_multiple_of(STREAM_AHEAD),
+            Self::Libc | Self::Asked => memory.u64(address.checked_sub(HEADER)?)? >= bytes,
+            Self::Jemalloc { .. } => address.is_multiple_of(bytes),
         })
     }
 
@@ -80,8 +79,8 @@ impl Allocator {
     }
 }
 
-/// Returns what a process has in each mapping of the shared jemalloc, and of what that keeps behind its file; nothing of
-/// one that cannot be read.
+/// Returns what a process has in each mapping of the shared jemalloc, and of what that keeps behind its file; nothing
+/// of one that cannot be read.
 fn shared_jemalloc(memory: &Memory, pid: u32) -> Option<Vec<Vec<u8>>> {
     let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps()).ok()?;
     let is_jemalloc =

@@ -18,7 +18,7 @@ const VALUELESS: u64 = 16;
 /// Bytes of the head of a list.
 const QUICKLIST: u64 = 40;
 /// Bytes that the last part of a stream usually has from the start: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
-pub const STREAM_AHEAD: u64 = 4_096;
+const STREAM_AHEAD: u64 = 4_096;
 /// Bytes of the head of a hash whose field names are elsewhere, and the most values that it has.
 const TEMPLATE_ARRAY: u64 = 16;
 const MOST_VALUES: u64 = 1 << 32;
@@ -203,7 +203,7 @@ impl Sizes<'_> {
         let full = if elements == 1 { 0 } else { (elements - 1) * self.packed(self.leaf(head, false)?)? };
         let part = self.leaf(head, true)?;
         // A part that was read from a file, or is full, has none.
-        let is_ahead = self.layout.is_ahead && self.allocator.may_be_ahead(self.memory, part)?;
+        let is_ahead = self.layout.is_ahead && self.allocator.may_have(STREAM_AHEAD, self.memory, part)?;
         let last = self.packed(part)?.max(self.allocator.rounded(if is_ahead { STREAM_AHEAD } else { 0 }));
         Some(stream + tree + full + last)
     }

@@ -1,8 +1,8 @@
 //! `cargo xtask package`: makes the files that operators install, in `target/package`.
 //!
 //! debhelper makes the .deb of each processor, as `packaging/debian` says. rpmbuild makes the .rpm from its files, and
-//! the tarball and the image, which is one for all processors, are made from them too. The chart for Kubernetes is packed as it is, with the manifests that Helm makes of
-//! it in a file beside it. [`sequence`] tries the packages out.
+//! the tarball and the image, which is one for all processors, are made from them too. The chart for Kubernetes is
+//! packed as it is, with the manifests that Helm makes of it in a file beside it. [`sequence`] tries the packages out.
 
 mod chart;
 mod commit;

@@ -154,8 +154,8 @@ const MAX_SEGMENTS: usize = 128;
 const MAX_SECTIONS: usize = 4096;
 /// The most bytes of section names; a lookup searches all of them.
 const MAX_SECTION_NAMES: u64 = 1 << 20;
-/// Where user space ends on x86-64 with four levels of page tables. On aarch64 it may end elsewhere, and all linkers stay
-/// far below.
+/// Where user space ends on x86-64 with four levels of page tables. On aarch64 it may end elsewhere, and all linkers
+/// stay far below.
 const USER_SPACE: u64 = 1 << 47;
 
 /// Checks the segments and sections that `data` declares. Fails if there are too many of them, or

@@ -1,5 +1,7 @@
 //! Effects, and what they are made of: expressions, addresses and tests.
 
+use std::rc::Rc;
+
 /// A set of registers: bit i is number i.
 pub type RegisterSet = u64;
 
@@ -51,6 +53,19 @@ pub enum Effect {
         right: Expression,
         /// 8, 16, 32 or 64: as many of the lowest bits count.
         bits: u8,
+    },
+    /// Compares two numbers in the same way if a test holds.
+    CompareIf {
+        /// The test.
+        test: Test,
+        /// What is subtracted from.
+        left: Expression,
+        /// What is subtracted.
+        right: Expression,
+        /// 8, 16, 32 or 64: as many of the lowest bits count.
+        bits: u8,
+        /// If the test does not hold, later tests find that two numbers compare in these ways, and in no others.
+        otherwise: Rc<[Relation]>,
     },
     /// Leaves only whether a number is zero, and its sign, to later tests. The others find nothing known.
     ZeroAndSign {
@@ -374,7 +389,7 @@ impl Effect {
             | Self::Store { value, .. }
             | Self::Push(value)
             | Self::ZeroAndSign { of: value, .. } => (Some(value), None),
-            Self::Compare { left, right, .. } => (Some(left), Some(right)),
+            Self::Compare { left, right, .. } | Self::CompareIf { left, right, .. } => (Some(left), Some(right)),
             Self::Clobber(_) | Self::Read { .. } | Self::ClobberMemory { .. } => (None, None),
         };
         first.into_iter().chain(second)
@@ -408,7 +423,11 @@ impl Effect {
 
     /// Returns the general registers whose content matters to it, apart from the part of one that it does not set.
     pub fn reads(&self) -> RegisterSet {
-        let own = if let Self::Clobber(clobber) = self { clobber.reads } else { 0 };
+        let own = match self {
+            Self::Clobber(clobber) => clobber.reads,
+            Self::CompareIf { test, .. } => test.reads(),
+            _ => 0,
+        };
         let address = match self {
             Self::Store { address, .. } | Self::Read { address, .. } | Self::ClobberMemory { address, .. } => {
                 address.registers()

@@ -12,8 +12,8 @@
 //!
 //! - `Set` gives a general register a value, `SetLane` 8 bytes of a vector register, `Store` memory, and `Push` the
 //!   place below the stack pointer, which it moves.
-//! - `Compare` says what the two sides of the last comparison are. `ZeroAndSign` says it of a result about which later
-//!   tests can only learn whether it is zero, and its sign.
+//! - `Compare` says what the two sides of the last comparison are, `CompareIf` that only if a test holds. `ZeroAndSign`
+//!   says it of a result about which later tests can only learn whether it is zero, and its sign.
 //! - `Clobber` and `ClobberMemory` say that something changes in a way that is not followed, and `Read` that memory is
 //!   read for something that is not.
 //!
@@ -49,6 +49,7 @@
 //! | `subs x0, x0, x1` | `Compare x0, x1, 64` · `Set x0, 8, x0 - x1` |
 //! | `stp x29, x30, [sp, #-16]!` | `Set sp, 8, sp - 16` · `Store sp, 8, x29` · `Store sp + 8, 8, x30` |
 //! | `csel x0, x1, x2, lo` | `Set x0, 8, Select(Below, x1, x2)` |
+//! | `ccmp x0, #3, #4, ne` | `CompareIf NotEqual, x0, 3, 64, else Equal` and what else flags of 4 say |
 //! | `cbz w0, 0x1234` | none; its flow is `Branch(Zero(x0, 4), 0x1234)` |
 //! | `tbnz x3, #5, 0x1234` | none; its flow is `Branch(Bit(x3, 5), 0x1234)` |
 //! | `adrp x0, 0x5000` | `Set x0, 8, 0x5000` |

@@ -44,6 +44,10 @@ cinc x0, x1, gt
 csinv x0, x1, x2, mi
 cneg x0, x1, lt
 ccmp x0, #3, #4, ne
+ccmp x0, x1, #2, hi
+ccmp w0, w1, #9, vs
+ccmn w0, #1, #8, le
+ccmn x0, x1, #1, mi
 madd x0, x1, x2, x3
 mul x0, x1, x2
 mneg x0, x1, x2

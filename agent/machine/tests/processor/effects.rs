@@ -127,6 +127,18 @@ impl Effects<'_> {
             Effect::Compare { left, right, bits } => {
                 self.compare(self.value(left)?.zip(self.value(right)?), *bits, self.processor.flags.of_comparison());
             }
+            Effect::CompareIf { test, left, right, bits, otherwise } => {
+                let flags = &self.processor.flags;
+                let sides = self.value(left)?.zip(self.value(right)?);
+                match self.holds(*test) {
+                    Some(true) => self.compare(sides, *bits, flags.of_comparison()),
+                    Some(false) => {
+                        self.state[FLAGS] = flags.of_relations(otherwise);
+                        self.unknown[FLAGS] = !flags.of_comparison();
+                    }
+                    None => self.unknown[FLAGS] = u64::MAX,
+                }
+            }
             Effect::ZeroAndSign { of, bits } => {
                 self.compare(self.value(of)?.map(|of| (of, 0)), *bits, self.processor.flags.zero_and_sign());
             }

@@ -37,6 +37,18 @@ impl Flags {
         flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum()
     }
 
+    /// Returns the flags with which numbers compare in these ways.
+    pub fn of_relations(&self, relations: &[Relation]) -> u64 {
+        let holds = |relation| relations.contains(&relation);
+        let flags = [
+            (self.carry, holds(Relation::Below) == self.is_borrow),
+            (self.zero, holds(Relation::Equal)),
+            (self.negative, holds(Relation::Negative)),
+            (self.overflow, holds(Relation::Less) != holds(Relation::Negative)),
+        ];
+        flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum()
+    }
+
     /// Returns whether two numbers compare so, if the flags, those that are known, are those of their difference.
     pub fn holds(&self, relation: Relation, flags: u64, known: u64) -> Option<bool> {
         let is = |flag| (known & flag != 0).then_some(flags & flag != 0);

@@ -9,7 +9,7 @@ use crate::flow::state::State;
 use crate::flow::state::private;
 use crate::flow::transfer::{Known, Step};
 use crate::flow::values::atoms::Atoms;
-use crate::flow::values::condition::{self, Condition, Flags, Relation};
+use crate::flow::values::condition::{self, Condition, Relation};
 use crate::flow::values::value::Value;
 use crate::ir::{Instruction, RegisterSet, bit};
 
@@ -324,13 +324,10 @@ impl Execution<'_> {
         let block = &self.code.blocks[index];
         let end = Rc::new(self.run_through(index, merged.clone()));
         self.ends.insert(index, end.clone());
-        let depends = match &end.flags {
-            Flags::Unknown => false,
-            Flags::Comparison { left, right, .. } => {
-                [left, right].into_iter().any(|side| self.atoms.depends_on_way(side, block.address()))
-            }
-            Flags::ZeroAndSign { of, .. } => self.atoms.depends_on_way(of, block.address()),
-        };
+        let condition = block.instructions.last().and_then(|branch| end.condition_of(branch, &mut self.atoms));
+        let depends = condition.is_some_and(|Condition { left, right, .. }| {
+            [left, right].iter().any(|side| self.atoms.depends_on_way(side, block.address()))
+        });
         let bytes = ways.iter().map(|(_, state)| state.bytes()).sum();
         if depends && self.code.budget.keep(bytes) {
             self.ways.insert(index, ways);

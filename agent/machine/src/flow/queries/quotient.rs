@@ -196,7 +196,9 @@ fn loaded(effect: &Effect) -> Option<Address> {
     match effect {
         Effect::Set { value, .. } => whole(value),
         Effect::SetLane { value: Expression::Computed(Operation::Double, of), .. } => of.first().and_then(whole),
-        Effect::Compare { left, right, .. } => whole(left).or_else(|| whole(right)),
+        Effect::Compare { left, right, .. } | Effect::CompareIf { left, right, .. } => {
+            whole(left).or_else(|| whole(right))
+        }
         _ => None,
     }
 }

@@ -16,7 +16,7 @@ use crate::flow::joins::execution::Execution;
 use crate::flow::state::State;
 use crate::flow::transfer::places::{MemoryPlace, place};
 use crate::flow::values::atoms::Atom;
-use crate::flow::values::condition::Flags;
+use crate::flow::values::condition::{Condition, Relation};
 use crate::flow::values::value::{AtomId, Value};
 use crate::ir::{Address, Effect, Expression, Flow, Instruction};
 use crate::isa::Register;
@@ -181,7 +181,7 @@ impl<'a> Results<'a> {
             let by = Value::constant(*result)
                 .minus(&Value::constant(plus))
                 .minus(&Value::constant(constant.cast_unsigned()));
-            let mut assumed = state.clone();
+            let Some(mut assumed) = assuming(execution, state, atom, &by) else { return true };
             substitute_state(execution, &mut assumed, atom, &by);
             returns_only(execution, assumed, point, *result)
         });
@@ -282,6 +282,21 @@ fn returns_only(execution: &mut Execution<'_>, state: State, point: CutPoint, re
         .is_some_and(|returned| returned.iter().all(|value| value.as_constant() == Some(result)))
 }
 
+/// Returns `state` with what follows if `atom` is a number, because it says whether conditions hold; `None` if it
+/// cannot be that.
+fn assuming(execution: &mut Execution<'_>, state: &State, atom: AtomId, number: &Value) -> Option<State> {
+    let (mut state, truth) = (state.clone(), Value::atom(atom));
+    if execution.atoms.as_truth(&truth).is_some() {
+        let holds = number.as_constant().filter(|number| *number <= 1)? == 1;
+        let relation = if holds { Relation::NotEqual } else { Relation::Equal };
+        let condition = Condition { relation, left: truth, right: Value::constant(0), bits: 64 };
+        for fact in execution.atoms.consequences(&state.facts, condition)? {
+            state.assume(fact, true);
+        }
+    }
+    Some(state)
+}
+
 fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: AtomId, by: &Value) {
     for register in &mut state.registers {
         *register = execution.atoms.substitute(register, atom, by);
@@ -289,13 +304,8 @@ fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: Atom
     for (value, _) in state.stack.values_mut() {
         *value = execution.atoms.substitute(value, atom, by);
     }
-    match &mut state.flags {
-        Flags::Unknown => {}
-        Flags::Comparison { left, right, .. } => {
-            *left = execution.atoms.substitute(left, atom, by);
-            *right = execution.atoms.substitute(right, atom, by);
-        }
-        Flags::ZeroAndSign { of, .. } => *of = execution.atoms.substitute(of, atom, by),
+    for value in state.flags.values_mut() {
+        *value = execution.atoms.substitute(value, atom, by);
     }
 }
 

@@ -67,7 +67,7 @@ impl State {
     /// Returns the condition under which a test holds; `None` if it is not known, or not followed.
     pub fn condition(&self, test: Test, atoms: &mut Atoms) -> Option<Condition> {
         match test {
-            Test::Compared(relation) => self.flags.condition(relation),
+            Test::Compared(relation) => self.flags.condition(relation, atoms),
             Test::Zero { register, width, is_zero } => {
                 let bits = width.saturating_mul(8);
                 let left = atoms.zero_extended(&self.registers[usize::from(register)], bits);

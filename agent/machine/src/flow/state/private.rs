@@ -55,6 +55,9 @@ impl Frame {
         for (begin, instruction) in code.blocks[BlockId::ENTRY].instructions.iter().enumerate() {
             for effect in instruction.effects() {
                 let Effect::Set { register, value, width: 8 } = effect else {
+                    if effect.writes() & bit(convention.stack_pointer) != 0 {
+                        return None;
+                    }
                     top -= i64::from(matches!(effect, Effect::Push(_))) * 8;
                     continue;
                 };
@@ -106,7 +109,8 @@ fn taken_by(effect: &Effect, convention: &Convention) -> Option<Option<i64>> {
         return None;
     }
     // What is only compared goes nowhere.
-    if effect.writes() == bit(convention.stack_pointer) || matches!(effect, Effect::Compare { .. }) {
+    let is_compared = matches!(effect, Effect::Compare { .. } | Effect::CompareIf { .. });
+    if is_compared || effect.writes() == bit(convention.stack_pointer) {
         return Some(None);
     }
     let mut lowest = None;

@@ -124,6 +124,15 @@ impl<'a> Step<'a> {
                 self.is_compared = false;
                 self.state.flags = Flags::Comparison { left, right, bits: *bits };
             }
+            Effect::CompareIf { test, left, right, bits, otherwise } => {
+                let condition = self.state.condition(*test, self.atoms);
+                self.apply(&Effect::Compare { left: left.clone(), right: right.clone(), bits: *bits });
+                let then = std::mem::replace(&mut self.state.flags, Flags::Unknown);
+                if let Some(condition) = condition {
+                    let (then, otherwise) = (Box::new(then), otherwise.clone());
+                    self.state.flags = Flags::Conditional { condition, then, otherwise };
+                }
+            }
             Effect::ZeroAndSign { of, bits } => {
                 self.state.flags = Flags::ZeroAndSign { of: self.evaluate(of), bits: *bits };
             }
@@ -154,9 +163,11 @@ impl<'a> Step<'a> {
     fn store(&mut self, address: &Address, width: u8, value: &Expression) {
         let place = self.place(address);
         let Some(value) = self.lane(value) else { return self.store_unknown(address, &place, width.into()) };
-        // What lies relative to a frame pointer is a local variable, not an argument.
-        let is_local = address.base == Some(self.convention().frame_pointer);
-        if !is_local || !matches!(place, MemoryPlace::Stack(_)) {
+        // What lies relative to a frame pointer, or above what it points to, is a local variable, not an argument.
+        let frame = self.convention().frame_pointer;
+        let above = self.atoms.stack_offset(&self.state.registers[usize::from(frame)]);
+        let is_local = |at| address.base == Some(frame) || above.is_some_and(|above| above <= at);
+        if !matches!(place, MemoryPlace::Stack(at) if is_local(at)) {
             self.state.escape_value(&value, self.atoms);
         }
         match place {

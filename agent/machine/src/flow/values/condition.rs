@@ -1,5 +1,8 @@
 //! Conditions: relations between two values, and what follows from those that are known to hold.
 
+use std::rc::Rc;
+
+use super::atoms::Atoms;
 use super::value::{Value, low_bits, sign_extended};
 use crate::ir;
 
@@ -121,6 +124,15 @@ pub enum Flags {
         /// 8, 16, 32 or 64.
         bits: u8,
     },
+    /// They are those of a comparison if a condition holds.
+    Conditional {
+        /// The condition.
+        condition: Condition,
+        /// The flags of the comparison.
+        then: Box<Flags>,
+        /// In which ways numbers compare if the condition does not hold.
+        otherwise: Rc<[ir::Relation]>,
+    },
     /// Zero and sign flag are those of a result; carry and overflow are not known.
     ZeroAndSign {
         /// The result.
@@ -132,9 +144,16 @@ pub enum Flags {
 
 impl Flags {
     /// Returns the condition that holds if the two sides of the last comparison compare in a way.
-    pub fn condition(&self, compared: ir::Relation) -> Option<Condition> {
+    pub fn condition(&self, compared: ir::Relation, atoms: &mut Atoms) -> Option<Condition> {
         let (left, right, bits, exact) = match self {
             Self::Unknown => return None,
+            Self::Conditional { condition, then, otherwise } => {
+                let then = then.condition(compared, atoms)?;
+                // Either both hold, or one of them does.
+                let all = !otherwise.contains(&compared);
+                let first = if all { condition.clone() } else { condition.negated() };
+                return Some(atoms.joined(all, [first, then]));
+            }
             Self::Comparison { left, right, bits } => (left.clone(), right.clone(), *bits, true),
             Self::ZeroAndSign { of, bits } => (of.clone(), Value::constant(0), *bits, false),
         };
@@ -156,6 +175,20 @@ impl Flags {
             ir::Relation::Other(_) => return None,
         };
         Some(Condition { relation, left, right, bits })
+    }
+
+    /// Returns the values that they depend on.
+    pub fn values_mut(&mut self) -> Vec<&mut Value> {
+        match self {
+            Self::Unknown => Vec::new(),
+            Self::Comparison { left, right, .. } => vec![left, right],
+            Self::Conditional { condition, then, .. } => {
+                let mut all = then.values_mut();
+                all.extend([&mut condition.left, &mut condition.right]);
+                all
+            }
+            Self::ZeroAndSign { of, .. } => vec![of],
+        }
     }
 }
 

@@ -91,6 +91,14 @@ impl Atoms {
         fits.then(|| self.truth_of(Truth { all, conditions }))
     }
 
+    /// Returns the condition that both of two hold (`all`), or one of them.
+    pub fn joined(&mut self, all: bool, conditions: [Condition; 2]) -> Condition {
+        let [left, right] = conditions.clone().map(|condition| self.truth(condition));
+        let combined = self.combined(all, &left, &right);
+        let left = combined.unwrap_or_else(|| self.truth_of(Truth { all, conditions: conditions.into() }));
+        Condition { relation: Relation::NotEqual, left, right: Value::constant(0), bits: 64 }
+    }
+
     /// Returns the inverse of `value`, if it says whether conditions hold.
     pub fn inverted(&mut self, value: &Value) -> Option<Value> {
         let negated = self.as_truth(value)?.negated();

@@ -11,10 +11,14 @@ use super::decode::decoded;
 use super::operands::{Lifter, RA, RD, RM, RN, general, global, relation, somewhere, sum};
 use super::tables::SP;
 use super::{memory, vector};
-use crate::ir::{Clobber, Effect, Expression, Instruction, Operation, Test, bit};
+use crate::ir::{Clobber, Effect, Expression, Flow, Instruction, Operation, Test, bit};
 
 /// Returns the effects of an instruction.
 pub fn lift(instruction: &Instruction) -> Vec<Effect> {
+    // What a branch depends on is in its flow.
+    if matches!(instruction.flow, Flow::Jump(_) | Flow::Branch(..)) {
+        return Vec::new();
+    }
     let decoded = decoded(instruction);
     let mut lifter = Lifter { decoded: &decoded, word: decoded.word(), effects: Vec::new() };
     let is_followed = match lifter.word >> 25 & 15 {
@@ -189,6 +193,7 @@ impl Lifter<'_> {
                 self.write(value)
             }
             mnemonic @ (Mnemonic::Csel | Mnemonic::Csinc | Mnemonic::Csinv | Mnemonic::Csneg) => self.choice(mnemonic),
+            mnemonic @ (Mnemonic::Ccmp | Mnemonic::Ccmn) => self.difference_if(mnemonic == Mnemonic::Ccmn),
             mnemonic @ (Mnemonic::Madd | Mnemonic::Msub) => {
                 let product = Expression::of_two(Operation::Multiply, self.register(RN), self.register(RM));
                 let value = sum(mnemonic == Mnemonic::Msub, self.register(RA), product);
@@ -255,6 +260,24 @@ impl Lifter<'_> {
         self.write(sum(true, left, right))
     }
 
+    /// Lifts a difference, or a sum, that leaves flags if a condition holds.
+    fn difference_if(&mut self, is_sum: bool) -> bool {
+        let right = match (self.number(11, 1) == 1, self.number(16, 5)) {
+            (true, number) if !is_sum => Expression::Constant(number),
+            // As above, the difference from the opposite.
+            (true, number @ 1..) => Expression::Constant(number.wrapping_neg()),
+            (false, _) if !is_sum => self.register(RM),
+            _ => return false,
+        };
+        let Some(test) = test(Condition::from_bits(self.number(12, 4) as u8)) else { return false };
+        let flags = self.number(0, 4);
+        let conditions = (0..Condition::Al.as_u4()).filter(|condition| holds(*condition, flags));
+        let otherwise = conditions.map(|condition| relation(Condition::from_bits(condition))).collect();
+        let (left, bits) = (self.register(RN), self.bits());
+        self.effects.push(Effect::CompareIf { test, left, right, bits, otherwise });
+        true
+    }
+
     /// Lifts a sum that leaves flags.
     fn sum(&mut self, left: Expression, right: Expression) -> bool {
         self.with_flags(sum(false, left, right))
@@ -271,10 +294,7 @@ impl Lifter<'_> {
     /// Lifts a choice between a register and what is made of another.
     fn choice(&mut self, mnemonic: Mnemonic) -> bool {
         let condition = Condition::from_bits(self.number(12, 4) as u8);
-        if matches!(condition, Condition::Al | Condition::Nv) {
-            return false;
-        }
-        let test = Test::Compared(relation(condition));
+        let Some(test) = test(condition) else { return false };
         let (one, all) = (Expression::Constant(1), Expression::Constant(u64::MAX));
         let (then, other) = (self.register(RN), self.register(RM));
         let zero = Expression::Constant(0);
@@ -345,6 +365,27 @@ fn writes(access: OpAccess) -> bool {
 
 fn reads(access: OpAccess) -> bool {
     !matches!(access, OpAccess::Write | OpAccess::None)
+}
+
+/// Returns the test of a condition; `None` if it always holds.
+fn test(condition: Condition) -> Option<Test> {
+    let is_test = !matches!(condition, Condition::Al | Condition::Nv);
+    is_test.then(|| Test::Compared(relation(condition)))
+}
+
+/// Returns whether the condition with a number holds with the flags N, Z, C and V, the last being the lowest bit.
+fn holds(condition: u8, flags: u64) -> bool {
+    let [negative, zero, carry, overflow] = [8, 4, 2, 1].map(|flag| flags & flag != 0);
+    let holds = match condition >> 1 {
+        0 => zero,
+        1 => carry,
+        2 => negative,
+        3 => overflow,
+        4 => carry && !zero,
+        5 => negative == overflow,
+        _ => negative == overflow && !zero,
+    };
+    holds != (condition & 1 == 1)
 }
 
 /// Returns what logic makes of two numbers, of which it may have inverted the second.

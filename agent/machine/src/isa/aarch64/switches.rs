@@ -174,7 +174,7 @@ fn check(read: &Instruction, before: &[&Instruction], index: u8) -> Option<Index
                 continue;
             }
             // Control comes by a branch.
-            Flow::Return | Flow::Jump(_) | Flow::Stop | Flow::Call(_) if joined.is_none() => {
+            Flow::Return | Flow::Jump(_) | Flow::Stop | Flow::Call(_) if !is_guarded && joined.is_none() => {
                 let leads = Flow::Branch(Test::Compared(Relation::BelowOrEqual), behind);
                 joined = Some((rest.find(|other| other.flow == leads)?.address, behind));
                 is_guarded = true;
@@ -189,7 +189,9 @@ fn check(read: &Instruction, before: &[&Instruction], index: u8) -> Option<Index
                 (None, Effect::Compare { left, right: Expression::Constant(last), bits: 32.. }) if is_guarded => {
                     compared = Some((Part::of(left)?, *last));
                 }
-                (None, Effect::Compare { .. } | Effect::ZeroAndSign { .. }) if is_guarded => return None,
+                (None, Effect::Compare { .. } | Effect::CompareIf { .. } | Effect::ZeroAndSign { .. }) if is_guarded => {
+                    return None;
+                }
                 (None, Effect::Clobber(clobber)) if clobber.flags && is_guarded => return None,
                 _ => {}
             }

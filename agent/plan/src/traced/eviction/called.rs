@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, callees};
 use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Atom, Atoms, Execution, Flags, Relation, State, Value, resolve, returns};
+use evictscope_machine::ir::bit;
+use evictscope_machine::isa::numbers;
 use evictscope_model::FileAddress;
 
 use super::inlined::{Form, GoalCopy, first_comparison};
@@ -61,6 +63,9 @@ pub fn find(
     found
 }
 
+/// Distinguishes what a caller keeps in registers from what the callee makes.
+const KEPT: u32 = 2_000;
+
 /// Executes a callee from the state at its call, and looks for the calculation in it. `None` if it
 /// compares nothing with the limit.
 fn examine(
@@ -76,6 +81,12 @@ fn examine(
     *stack_pointer = stack_pointer.offset(u64::from(convention.pushed_by_call).wrapping_neg());
     let mut code = FunctionCode::decode(image, function).ok()?;
     let mut atoms = caller.atoms.clone();
+    // What its callers keep in registers, addresses among them, it only saves and restores.
+    let seen = convention.passed | convention.caller_saved | bit(convention.stack_pointer);
+    for number in numbers(!seen).take_while(|number| usize::from(*number) < convention.registers) {
+        let kept = Atom::Opaque { address: function, index: KEPT + u32::from(number) };
+        entry.registers[usize::from(number)] = atoms.value(kept);
+    }
     entry.forget_all_slots(&mut atoms);
     entry.flags = Flags::Unknown;
     entry.generation = function;
