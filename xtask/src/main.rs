@@ -109,5 +109,5 @@ fn matrix(arguments: &evictscope_trials::Arguments) -> Result<()> {
         servers::provide_wheels();
         servers::WITH_FLAGS.into_iter().filter(|(name, _)| arguments.wanted(name)).for_each(servers::build);
     }
-    evictscope_trials::run_builds(arguments, &servers::names())
+    evictscope_trials::run_builds(arguments, &servers::names(arguments.target))
 }

@@ -181,6 +181,14 @@ pub fn version_in(root: &Path, package: &str) -> Result<String> {
     Ok(version.with_context(|| format!("the changelog of {package} has no version"))?.to_owned())
 }
 
+/// Returns this directory with what one package of a suite has, and nothing that it needs.
+pub fn alone(root: PathBuf, suite: Suite, target: Target, package: &str) -> Result<PathBuf> {
+    let processor = format!("--architectures={}", target.debian());
+    let download = format!("APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get download {package}/{}", suite.0);
+    let hook = format!("--extract-hook=cd \"$1\" && {download} && dpkg-deb --extract {package}_*.deb .");
+    made(root, suite, &["--variant=extract", &processor, &hook])
+}
+
 /// Returns this root directory, or archive of one, as mmdebstrap makes it of a suite with these options. Downloads it
 /// if it is not there: remove it to get the suite's newest.
 pub fn made(root: PathBuf, Suite(suite, base): Suite, options: &[&str]) -> Result<PathBuf> {

@@ -34,8 +34,8 @@ pub struct Arguments {
     /// --kernels, only bookworm, trixie, unstable, systemd-bookworm or systemd-trixie. May be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// With --kernels: those of this processor
-    #[arg(long, requires = "kernels", default_value = "x86_64")]
+    /// Those of this processor. Builds for another than this machine's only run under gdb, in an emulator
+    #[arg(long, default_value = "x86_64")]
     pub target: Target,
     /// Build and pack nothing: take what was built and packed before
     #[arg(long)]
@@ -51,11 +51,10 @@ impl Arguments {
 
 /// Tries the release build on Debian's servers and on these `others`, and prints what was found. Fails at the end if a
 /// build cannot be had or tried, or if a number is not as it must be.
-pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
+pub fn run_builds(arguments: &Arguments, others: &[String]) -> Result<()> {
     must_be_root("run servers in roots of their own, under gdb and the agent")?;
     require(&[&MATRIX])?;
     let wanted = |name: &str| arguments.wanted(name);
-    let others = if arguments.target == Target::X86_64 { others } else { &[] };
     let found = Found::of(workspace::agent_binary()?, arguments.target, others, wanted);
     finish(arguments, "builds", &found.markdown(), &found.rows)
 }
