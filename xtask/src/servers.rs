@@ -50,11 +50,10 @@ fn wheels() -> impl Iterator<Item = [&'static str; 5]> {
     lines.filter_map(|line| Vec::from_iter(line.split_whitespace()).try_into().ok())
 }
 
-/// Returns the names of the servers for a processor that the matrix tries, besides Debian's.
-pub fn names(target: Target) -> Vec<String> {
-    let names = wheels().map(|[name, ..]| name).chain(WITH_FLAGS.map(|(name, _)| name)).map(str::to_owned);
-    let is_wanted = |name: &String| name.ends_with(FOR_AARCH64) == (target == Target::Aarch64);
-    names.filter(is_wanted).collect()
+/// Returns the names of the servers for a processor, besides Debian's, that the matrix tries.
+pub fn names(target: Target) -> Vec<&'static str> {
+    let names = wheels().map(|[name, ..]| name).chain(WITH_FLAGS.map(|(name, _)| name));
+    names.filter(|name| name.ends_with(FOR_AARCH64) == (target == Target::Aarch64)).collect()
 }
 
 pub fn provide_wheels() {

@@ -173,20 +173,20 @@ pub fn unpacked(root: PathBuf, suite: Suite, target: Target, packages: &[&str]) 
     made(root, suite, &["--variant=extract", &options[0], &options[1]])
 }
 
-/// Returns the version of a package that is in a root directory.
-pub fn version_in(root: &Path, package: &str) -> Result<String> {
-    let changelog = root.join("usr/share/doc").join(package).join("changelog.Debian.gz");
-    let changes = process::answer_of(Command::new("gzip").args(["--decompress", "--stdout"]).arg(changelog))?;
-    let version = changes.split(['(', ')']).nth(1);
-    Ok(version.with_context(|| format!("the changelog of {package} has no version"))?.to_owned())
-}
-
 /// Returns this directory with what one package of a suite has, and nothing that it needs.
 pub fn alone(root: PathBuf, suite: Suite, target: Target, package: &str) -> Result<PathBuf> {
     let processor = format!("--architectures={}", target.debian());
     let download = format!("APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get download {package}/{}", suite.0);
     let hook = format!("--extract-hook=cd \"$1\" && {download} && dpkg-deb --extract {package}_*.deb .");
     made(root, suite, &["--variant=extract", &processor, &hook])
+}
+
+/// Returns the version of a package that is in a root directory.
+pub fn version_in(root: &Path, package: &str) -> Result<String> {
+    let changelog = root.join("usr/share/doc").join(package).join("changelog.Debian.gz");
+    let changes = process::answer_of(Command::new("gzip").args(["--decompress", "--stdout"]).arg(changelog))?;
+    let version = changes.split(['(', ')']).nth(1);
+    Ok(version.with_context(|| format!("the changelog of {package} has no version"))?.to_owned())
 }
 
 /// Returns this root directory, or archive of one, as mmdebstrap makes it of a suite with these options. Downloads it

@@ -18,8 +18,8 @@ use crate::table::{self, Row};
 
 /// Gets Debian's servers of this suite, if they are not here.
 pub fn provide(name: &str) -> Result<()> {
-    let suites = OF_DEBIAN.iter().filter(|(suite, _)| suite.0 == name);
-    suites.map(|(suite, product)| root(*suite, product, Target::X86_64).map(drop)).collect()
+    let mut suites = OF_DEBIAN.iter().filter(|(suite, _)| suite.0 == name);
+    suites.try_for_each(|(suite, product)| root(*suite, product, Target::X86_64).map(drop))
 }
 
 /// Returns a root directory with a server for a processor and all that it needs. The links in `base-files` join its
@@ -39,8 +39,8 @@ fn of_debian(suite: Suite, product: &str, target: Target) -> Result<Vec<Build>> 
     Build { name: format!("{} {product} {version}", suite.0), program, root: Some(root), target }.and_stripped()
 }
 
-/// Returns the builds of a server in `target/servers`. If this machine's libraries are too old for it, or for another
-/// processor, it runs with the newest.
+/// Returns the builds of a server in `target/servers`. If this machine's libraries are too old for it, it runs with the
+/// newest.
 fn of_server(name: &str, target: Target) -> Result<Vec<Build>> {
     let program = servers::path(name)?;
     ensure!(program.is_file(), "there is no {}: `cargo xtask matrix` without --packed gets it", program.display());
@@ -57,9 +57,9 @@ pub struct Found {
 }
 
 impl Found {
-    /// Tries Debian's builds for a processor, and these `other` ones, whose names are `wanted`. What fails is a fault in
-    /// a row.
-    pub fn of(agent: PathBuf, target: Target, others: &[String], wanted: impl Fn(&str) -> bool) -> Self {
+    /// Tries Debian's builds for a processor, and these `other` ones, if their names are `wanted`. What fails is a
+    /// fault in a row.
+    pub fn of(agent: PathBuf, target: Target, others: &[&str], wanted: impl Fn(&str) -> bool) -> Self {
         let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent };
         for (suite, product) in OF_DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
             found.try_all(suite.0, of_debian(*suite, product, target));
