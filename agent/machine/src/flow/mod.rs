@@ -82,6 +82,7 @@ pub use self::queries::returns::Results;
 pub(crate) use self::queries::{cut, recipe};
 pub use self::queries::{interpreter, quotient, returns};
 pub use self::state::State;
+pub use self::transfer::loaded;
 pub use self::values::atoms::{Atom, Atoms, Limits, Truth};
 pub use self::values::condition::{Condition, Flags, Relation};
 pub(crate) use self::values::value;

@@ -14,6 +14,7 @@ use evictscope_model::FileAddress;
 
 pub use self::architecture::{Architecture, Register};
 pub use self::convention::{Convention, numbers};
+pub(crate) use self::table::Check;
 use self::table::Targets;
 pub(crate) use self::unwinding::Relocation;
 use crate::elf::image::Image;

@@ -200,7 +200,7 @@ impl Step<'_> {
     }
 
     /// Computes an address, if that is followed.
-    pub(super) fn address(&self, address: &Address) -> Option<Value> {
+    pub(super) fn address(&mut self, address: &Address) -> Option<Value> {
         effective_address(self.atoms, self.state, address)
     }
 

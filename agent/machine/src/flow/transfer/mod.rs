@@ -39,6 +39,17 @@ const WORD: u8 = 8;
 /// The most values that one instruction keeps for its later effects.
 const TEMPORARIES: usize = 4;
 
+/// Returns from where an instruction loads the 8 bytes that the atom is which it makes with this index, if it is just
+/// that.
+pub fn loaded(instruction: &Instruction, index: u32) -> Option<&Address> {
+    let part = usize::try_from(index.checked_sub(PARTS + 1)?).ok()?;
+    let effect = instruction.effects().get(part / PARTS_OF_EFFECT)?;
+    match effect.expressions().next()? {
+        Expression::Load { address, width: WORD } if part.is_multiple_of(PARTS_OF_EFFECT) => Some(address),
+        _ => None,
+    }
+}
+
 /// An instruction that is being executed.
 pub struct Step<'a> {
     instruction: &'a Instruction,
