@@ -39,6 +39,11 @@ pub fn try_start(ctx: &ProbeContext) -> Result<(), Error> {
         report_type(hit.config.tgid, value, job);
         return Ok(());
     }
+    let expired = place(hit.slot, &start.expired, &stats.words.0);
+    if !expired.is_known && start.expired.kind != TermKind::Absent as u8 {
+        return Ok(());
+    }
+    stats.expired_before = expired.value;
     stats.under_way = match (is_known, job) {
         (false, _) => CycleType::Unknown as u64,
         (true, 0) => value,
@@ -66,6 +71,9 @@ pub fn try_end(ctx: &ProbeContext) -> Result<(), Error> {
     if let Some(keys) = hit.config.expire.ends.get(hit.site as usize) {
         sampled = place(hit.slot, &keys.sampled, &stats.words.0);
         expired = place(hit.slot, &keys.expired, &stats.words.0);
+    }
+    if expired.is_known {
+        expired.value = expired.value.wrapping_sub(stats.expired_before);
     }
     if sampled.is_known && expired.is_known && expired.value > sampled.value {
         stats.check_failures[CycleCheck::Keys as usize] += 1;

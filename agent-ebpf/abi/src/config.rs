@@ -169,6 +169,13 @@ pub struct CycleStart {
     pub cycle_type: EncodedTerm,
     /// Where its job is (0 for keys, 1 for fields of hashes); absent if the cycle is whole.
     pub job: EncodedTerm,
+    /// Where the keys are counted that have expired in all cycles, if the ends know no other count.
+    pub expired: EncodedTerm,
+}
+
+impl CycleStart {
+    pub const UNKNOWN: Self =
+        Self { cycle_type: EncodedTerm::ABSENT, job: EncodedTerm::ABSENT, expired: EncodedTerm::ABSENT };
 }
 
 /// Where the keys of an expire cycle are counted, at one of its end sites; absent if the plan does not know it.
@@ -177,7 +184,7 @@ pub struct CycleStart {
 pub struct CycleKeys {
     /// Keys that it sampled.
     pub sampled: EncodedTerm,
-    /// Sampled keys that had expired.
+    /// Sampled keys that had expired, with those that the start knows of.
     pub expired: EncodedTerm,
 }
 
@@ -193,7 +200,7 @@ pub struct ExpireConfig {
 
 impl ExpireConfig {
     pub const UNKNOWN: Self = Self {
-        starts: [CycleStart { cycle_type: EncodedTerm::ABSENT, job: EncodedTerm::ABSENT }; MAX_START_SITES],
+        starts: [CycleStart::UNKNOWN; MAX_START_SITES],
         ends: [CycleKeys { sampled: EncodedTerm::ABSENT, expired: EncodedTerm::ABSENT }; MAX_DONE_SITES],
     };
 }

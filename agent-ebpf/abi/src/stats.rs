@@ -353,6 +353,8 @@ pub struct ExpireStats {
     pub cycles: [CycleStats; CycleType::ALL.len()],
     /// The [`CycleType`] of the cycle under way, valid inside it.
     pub under_way: u64,
+    /// How many keys had expired before it, if its end counts those, too.
+    pub expired_before: u64,
     /// Tests that failed, by [`CycleCheck`]; if one is not 0, cycles are no longer counted.
     pub check_failures: [u64; 2],
     /// The registers at the probe site: scratch space of the program.

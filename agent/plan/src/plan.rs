@@ -158,6 +158,9 @@ pub struct CycleStartPlan {
     /// Where the `int` is that tells its job: 0 for keys, 1 for fields of hashes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<Operand>,
+    /// The server's count of keys that have expired, if no end has that of the cycle: it is what that one grows by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expired: Option<Operand>,
 }
 
 /// Where the keys of an expire cycle are counted where it ends.
@@ -166,7 +169,7 @@ pub struct CycleEndPlan {
     /// Where the number of sampled keys is: `total_sampled` in expire.c.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Operand>,
-    /// Where the number of those that had expired is: `total_expired` in expire.c.
+    /// Where the number of those that had expired is: `total_expired` in expire.c, or what the start has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expired: Option<Operand>,
 }

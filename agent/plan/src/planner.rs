@@ -12,7 +12,7 @@ use crate::members::{ConfigTable, Evidence, Members};
 use crate::names::{Identity, Texts};
 use crate::plan::{NotFound, ProbePlan};
 use crate::traced::eviction::EVICTION_CALL;
-use crate::traced::expire::EXPIRE_CYCLE;
+use crate::traced::expire::{self, EXPIRE_CYCLE};
 use crate::traced::{Analysis, Traced};
 use crate::{members, names};
 
@@ -97,6 +97,7 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
             }
             members = Members::find(image, &config, info, evidence, &mut identity);
             compare(&mut members, &debug);
+            expire::count_by_member(&mut functions, &members.found, &mut not_found);
         }
     }
     not_found.extend(

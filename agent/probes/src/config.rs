@@ -31,7 +31,8 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
     if let Some(FunctionPlan::Expire(planned)) = plan.function(EXPIRE_CYCLE.description).map(|function| &function.plan)
     {
         for (start, planned) in expire.starts.iter_mut().zip(&planned.starts) {
-            *start = CycleStart { cycle_type: place(&planned.cycle_type), job: place(&planned.job) };
+            let [cycle_type, job, expired] = [&planned.cycle_type, &planned.job, &planned.expired].map(place);
+            *start = CycleStart { cycle_type, job, expired };
         }
         for (end, planned) in expire.ends.iter_mut().zip(&planned.ends) {
             *end = CycleKeys { sampled: place(&planned.sampled), expired: place(&planned.expired) };

@@ -14,6 +14,7 @@ use super::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
 use super::imports;
 use crate::elf::image::Image;
 use crate::ir::{Flow, Instruction};
+use crate::isa::Check;
 
 /// The most instructions in one function.
 const MAX_INSTRUCTIONS: usize = 20_000;
@@ -75,7 +76,7 @@ struct Walk<'a, 'data> {
     ends: BTreeMap<FileAddress, Exits>,
     hooks: BTreeSet<FileAddress>,
     /// The checks that limit the length of a table, each with the jump that uses it.
-    checks: Vec<(FileAddress, FileAddress)>,
+    checks: Vec<(Check, FileAddress)>,
     unresolved_jumps: Vec<FileAddress>,
 }
 
@@ -96,12 +97,32 @@ impl Walk<'_, '_> {
     /// Counts `switch` jumps as not followed if something jumps past their check.
     fn distrust_checks(&mut self) {
         let jumps = self.ends.values().flatten().filter(|(_, kind)| *kind != EdgeKind::FallThrough);
-        let targets: BTreeSet<FileAddress> = jumps.map(|(target, _)| *target).collect();
-        let distrusted = self.checks.drain(..).filter(|(check, jump)| {
-            let behind = (Bound::Excluded(*check), Bound::Included(*jump));
-            check < jump && targets.range(behind).next().is_some()
+        let mut targets: BTreeMap<FileAddress, usize> = BTreeMap::new();
+        for (target, _) in jumps {
+            *targets.entry(*target).or_default() += 1;
+        }
+        let is_entered = |behind, up_to| {
+            let inside = (Bound::Excluded(behind), Bound::Included(up_to));
+            behind < up_to && targets.range(inside).next().is_some()
+        };
+        let falls_into = |to: FileAddress| {
+            let before = self.instructions.range(..to).next_back();
+            before.is_some_and(|(at, instruction)| {
+                let ends = self.ends.get(at);
+                let falls = ends.is_none_or(|exits| exits.iter().any(|(_, kind)| *kind == EdgeKind::FallThrough));
+                falls && instruction.next() == to
+            })
+        };
+        let checks = std::mem::take(&mut self.checks);
+        let distrusted = checks.into_iter().filter(|(check, jump)| match check.joined {
+            None => is_entered(check.at, *jump),
+            Some((branch, begin)) => {
+                let is_only_way = targets.get(&begin) == Some(&1) && !falls_into(begin);
+                !is_only_way || is_entered(check.at, branch) || is_entered(begin, *jump)
+            }
         });
-        self.unresolved_jumps.extend(distrusted.map(|(_, jump)| jump));
+        let distrusted: Vec<FileAddress> = distrusted.map(|(_, jump)| jump).collect();
+        self.unresolved_jumps.extend(distrusted);
     }
 
     /// Forgets the instructions from an address up to the first unknown one.
@@ -119,7 +140,6 @@ impl Walk<'_, '_> {
         let bytes = image.bytes_at(begin.address).filter(|_| image.is_code(begin.address));
         let mut bytes = bytes.ok_or(CodeError::NotCode(begin.address))?;
         let mut at = begin.address;
-        let mut mentions = image.architecture.mentions();
         while !self.instructions.contains_key(&at) {
             let instruction = image.architecture.decode(bytes, at).ok_or(CodeError::NotCode(at))?;
             if self.instructions.len() >= MAX_INSTRUCTIONS || !image.budget.spend(STEPS_TO_DECODE) {
@@ -129,7 +149,7 @@ impl Walk<'_, '_> {
             if imports::is_hook(image, &instruction) {
                 self.hooks.insert(at);
             }
-            let instruction = mentions.linked(image, image.architecture.behind_thunk(image, instruction));
+            let instruction = image.architecture.behind_thunk(image, instruction);
             let next = instruction.next();
             let exits = self.exits(&instruction);
             self.instructions.insert(at, instruction);
@@ -227,6 +247,7 @@ impl Walk<'_, '_> {
             blocks,
             callees: HashMap::new(),
             hooks: self.hooks,
+            linked: self.image.linked(),
             unresolved_jumps: self.unresolved_jumps,
             budget: self.image.budget.clone(),
         }

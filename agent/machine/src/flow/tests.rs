@@ -12,8 +12,10 @@ use crate::code::callees;
 use crate::code::graph::{BlockId, FunctionCode};
 use crate::elf::image::Image;
 use crate::flow::joins::execution::Execution;
+use crate::flow::queries::returns;
 use crate::flow::state::State;
 use crate::flow::values::value::Value;
+use crate::isa::Architecture;
 
 /// `sub $0x40, %rsp; movq $5, (%rsp); movq $7, 8(%rsp)`
 const BEFORE: [u8; 21] = [
@@ -127,6 +129,35 @@ fn what_may_be_overwritten_is_forgotten() {
 }
 
 /// `xor %ecx, %ecx; 1: test %rsi, %rsi; jz 2f; mov %rdi, %rcx; xor %ecx, %ecx; dec %rsi; jmp 1b; 2: mov %rcx, (%rsp)`
+/// For aarch64: `sub sp, sp, #64; mov x8, #5; stp x8, x8, [sp]; 1: ldr x20, [sp, #8]; ldr x19, [sp]; add x0, sp, #8;
+/// blr x21; sub w22, w22, #1; cbnz w22, 1b; add sp, sp, #64; ret`
+const PASSING: [u32; 11] = [
+    0xd101_03ff,
+    0xd280_00a8,
+    0xa900_23e8,
+    0xf940_07f4,
+    0xf940_03f3,
+    0x9100_23e0,
+    0xd63f_02a0,
+    0x5100_06d6,
+    0x35ff_ff76,
+    0x9101_03ff,
+    0xd65f_03c0,
+];
+
+#[test]
+fn a_slot_whose_address_a_loop_passes_is_not_known_in_the_next_turn() {
+    let (bytes, address) = (PASSING.map(u32::to_le_bytes), FileAddress::new(0x1000));
+    let mut image = Image::of_code(bytes.as_flattened(), address);
+    image.architecture = Architecture::Aarch64;
+    let code = FunctionCode::decode(&image, address).unwrap_or_else(|error| panic!("{error}"));
+    let mut execution = Execution::run(&code);
+    let (last, _) = (code.blocks.entries().find(|(_, block)| block.leaves)).unwrap_or_else(|| panic!("no return"));
+    let states = execution.states_in(last);
+    let loaded = [19, 20].map(|number| states[0].registers[number].as_constant());
+    assert_eq!(loaded, [Some(5), None]);
+}
+
 #[test]
 fn what_a_loop_always_comes_back_with_is_known() {
     let mut code = [
@@ -262,6 +293,24 @@ fn known(state: &State) -> Vec<(Place, Value)> {
         Some((Slot(slot), value.clone()))
     });
     registers.chain(slots).collect()
+}
+
+/// `cmp x1, #0; ccmp x0, x1, #0, ne; b.hi 1f; mov w0, #7; ret; 1: cbz x1, 2f; cmp x0, x1; b.ls 2f; tbnz w2, #5, 3f; mov
+/// w0, #5; ret; 2: mov w0, #6; ret; 3: tbz w2, #5, 2b; mov w0, #4; ret`
+const ASKED_AGAIN: [[u32; 4]; 4] = [
+    [0xf100_003f, 0xfa41_1000, 0x5400_0068, 0x5280_00e0],
+    [0xd65f_03c0, 0xb400_00c1, 0xeb01_001f, 0x5400_0089],
+    [0x3728_00a2, 0x5280_00a0, 0xd65f_03c0, 0x5280_00c0],
+    [0xd65f_03c0, 0x362f_ffc2, 0x5280_0080, 0xd65f_03c0],
+];
+
+#[test]
+fn what_a_comparison_under_a_condition_and_a_bit_decide_is_known() {
+    let bytes: Vec<u8> = ASKED_AGAIN.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut image = Image::of_code(&bytes, CODE);
+    image.architecture = Architecture::Aarch64;
+    let code = FunctionCode::decode(&image, CODE).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(returns::numbers(&mut Execution::run(&code)), [4, 5, 7].into());
 }
 
 proptest! {

@@ -192,13 +192,31 @@ pub enum Operation {
 pub struct Address {
     /// Number of a general register.
     pub base: Option<u8>,
-    /// Number of another one, and what it is multiplied by.
-    pub index: Option<(u8, u8)>,
+    /// Another one, and what it is multiplied by.
+    pub index: Option<Index>,
     /// What is added: the address itself, if there is nothing else.
     pub displacement: u64,
     /// Whether this is relative to something that is not followed, as the memory that each thread has of its own is,
     /// or is only a part of the address. The memory is not on the stack unless a register is.
     pub is_elsewhere: bool,
+}
+
+/// A register that an address is moved by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Index {
+    /// Its number.
+    pub register: u8,
+    /// What it is multiplied by.
+    pub scale: u8,
+    /// Of its lower half, if only that counts: whether it is signed.
+    pub half: Option<bool>,
+}
+
+impl Index {
+    /// Makes one of which all counts.
+    pub fn whole(register: u8, scale: u8) -> Self {
+        Self { register, scale, half: None }
+    }
 }
 
 impl Address {
@@ -216,7 +234,7 @@ impl Address {
     /// Returns the registers that it is made of.
     pub fn registers(&self) -> RegisterSet {
         let base = self.base.map_or(0, bit);
-        base | self.index.map_or(0, |(index, _)| bit(index))
+        base | self.index.map_or(0, |index| bit(index.register))
     }
 }
 
@@ -305,6 +323,25 @@ impl Expression {
     /// Makes one that an operation computes from another.
     pub fn of_one(operation: Operation, of: Self) -> Self {
         Self::Computed(operation, Box::new([of]))
+    }
+
+    /// Returns the address that it is: of memory, a whole register, or one plus or less a number.
+    pub fn as_address(&self) -> Option<Address> {
+        let at = |base: &Self, displacement| match base {
+            Self::Register { number, width: 8 } => {
+                Some(Address { base: Some(*number), displacement, ..Address::default() })
+            }
+            _ => None,
+        };
+        match self {
+            Self::Address(address) => Some(*address),
+            Self::Computed(operation, of) => match (operation, &**of) {
+                (Operation::Add, [base, Self::Constant(more)]) => at(base, *more),
+                (Operation::Subtract, [base, Self::Constant(less)]) => at(base, less.wrapping_neg()),
+                _ => None,
+            },
+            _ => at(self, 0),
+        }
     }
 
     /// Shows `look` this, and all that it is made of.

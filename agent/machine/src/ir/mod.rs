@@ -59,6 +59,6 @@ mod effect;
 mod instruction;
 
 pub use self::effect::{
-    Access, AccessKind, Address, Clobber, Effect, Expression, Operation, RegisterSet, Relation, Test, bit,
+    Access, AccessKind, Address, Clobber, Effect, Expression, Index, Operation, RegisterSet, Relation, Test, bit,
 };
 pub use self::instruction::{Flow, Hit, Instruction, MAX_BYTES};

@@ -27,8 +27,6 @@ pub struct Convention {
     pub pushed_by_call: u8,
     /// The register in which a call leaves where its callee is to return, if it pushes nothing.
     pub link: Option<u8>,
-    /// Where a frame pointer points, as an offset from the stack pointer at entry.
-    pub frame: i64,
     /// What registers are called.
     pub names: &'static [&'static str],
     /// What their lower halves are called.

@@ -14,6 +14,7 @@ use evictscope_model::FileAddress;
 
 pub use self::architecture::{Architecture, Register};
 pub use self::convention::{Convention, numbers};
+pub(crate) use self::table::Check;
 use self::table::Targets;
 pub(crate) use self::unwinding::Relocation;
 use crate::elf::image::Image;
@@ -152,15 +153,6 @@ pub struct Mentions {
 }
 
 impl Mentions {
-    /// Returns the next instruction as if it computed the address that it loads, if the loader stored that.
-    pub(crate) fn linked(&mut self, image: &Image<'_>, instruction: Instruction) -> Instruction {
-        match self.architecture {
-            // Linkers make such instructions of those that load.
-            Architecture::X86_64 => instruction,
-            Architecture::Aarch64 => self.pages.linked(image, instruction),
-        }
-    }
-
     /// Returns the addresses that the next instruction mentions: as memory, as a number, or as where it goes.
     pub fn of(&mut self, instruction: &Instruction) -> Vec<FileAddress> {
         match self.architecture {

@@ -13,8 +13,15 @@ const DEFAULT_SIZE: u64 = 64 << 10;
 #[derive(Default)]
 pub struct Targets {
     pub all: Vec<FileAddress>,
-    /// The check that limits them, if any: nothing may jump past it to code up to the jump.
-    pub check: Option<FileAddress>,
+    pub check: Option<Check>,
+}
+
+/// The check that limits where a jump can lead: nothing may jump past it to code up to the jump.
+#[derive(Clone, Copy)]
+pub struct Check {
+    pub at: FileAddress,
+    /// The branch at its end and the code that it leads to, if the jump is there: nothing else may lead there.
+    pub joined: Option<(FileAddress, FileAddress)>,
 }
 
 /// Returns the entries of a table of the function at `entry` that lie in the function, up to the first that does not.

@@ -47,13 +47,11 @@ fn decode(bytes: &[u8]) -> Instruction {
     Decoder::new(bytes, CODE, DecoderOptions::default()).decode()
 }
 
-/// Returns whether it calls the kernel, goes on forever, waits, changes how the processor works, or reads what is
-/// beside it.
+/// Returns whether it calls the kernel, goes on forever, waits, or changes how the processor works.
 fn is_excluded(instruction: &Instruction) -> bool {
-    use Code::{Brk, Hlt, Hvc, LdrLit32, LdrLit64, LdrLitFp32, LdrLitFp64, LdrLitFp128, LdrswLit, Smc, Svc, Udf};
+    use Code::{Brk, Hlt, Hvc, Smc, Svc, Udf};
     let code = instruction.code();
-    matches!(code, LdrLit32 | LdrLit64 | LdrLitFp32 | LdrLitFp64 | LdrLitFp128 | LdrswLit)
-        || matches!(code, Brk | Hlt | Hvc | Smc | Svc | Udf)
+    matches!(code, Brk | Hlt | Hvc | Smc | Svc | Udf)
         || (instruction.flow_control() != FlowControl::Next && instruction.near_branch_target() == CODE)
         || matches!(code.mnemonic(), Mnemonic::Msr | Mnemonic::Wfe | Mnemonic::Wfi)
 }
@@ -76,8 +74,15 @@ fn number(register: Register) -> Option<usize> {
     (register.class() == RegClass::Gp && !is_zero).then(|| register.number().into())
 }
 
-fn example(bytes: &[u8], _: &mut Random) -> Example {
+/// Makes an example whose address of memory is in the page, if that is in the instruction alone.
+fn example(bytes: &[u8], random: &mut Random) -> Example {
+    use Code::{LdrLit32, LdrLit64, LdrLitFp32, LdrLitFp64, LdrLitFp128, LdrswLit};
     let instruction = decode(bytes);
+    let mut word = instruction.word();
+    if matches!(instruction.code(), LdrLit32 | LdrLit64 | LdrLitFp32 | LdrLitFp64 | LdrLitFp128 | LdrswLit) {
+        let distance = FAR_PAGE - CODE + random.below(PAGE / 64) * 64;
+        word = word & !(0x7ffff << 5) | (distance as u32 / 4) << 5;
+    }
     let operands: Vec<Operand> = (0..instruction.op_count()).map(|index| instruction.op(index)).collect();
     let aim = move |state: &mut State, random: &mut Random| {
         for operand in &operands {
@@ -106,5 +111,5 @@ fn example(bytes: &[u8], _: &mut Random) -> Example {
             }
         }
     };
-    Example { bytes: bytes.to_vec(), page: FAR_PAGE, aim: Box::new(aim) }
+    Example { bytes: word.to_le_bytes().to_vec(), page: FAR_PAGE, aim: Box::new(aim) }
 }

@@ -158,3 +158,11 @@ uxth w0, w1
 blraaz x3
 ldapr x0, [x1]
 mov wsp, w0
+ldr x0, .+8
+ldr w0, .+8
+ldrsw x0, .+8
+ldr d0, .+8
+ldr q0, .+8
+ldr x0, [x1, w2, sxtw 3]
+ldr x0, [x1, w1, uxtw]
+str x0, [x1, w2, uxtw 3]

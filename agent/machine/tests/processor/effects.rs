@@ -1,7 +1,9 @@
 //! Executes effects with numbers, and holds what becomes of a state against what the processor made of it.
 
 use anyhow::{Result, bail, ensure};
-use evictscope_machine::ir::{Address, Effect, Expression, Flow, Instruction, Operation, RegisterSet, Test, bit};
+use evictscope_machine::ir::{
+    Address, Effect, Expression, Flow, Index, Instruction, Operation, RegisterSet, Test, bit,
+};
 
 use super::Processor;
 use super::runner::{FLAGS, MEMORY, PAGE, State, WORDS};
@@ -202,8 +204,14 @@ impl Effects<'_> {
 
     fn address(&self, address: &Address) -> Number {
         let mut sum = address.displacement;
-        for (number, scale) in address.base.map(|base| (base, 1)).into_iter().chain(address.index) {
-            sum = sum.wrapping_add(self.read(usize::from(number) * 8, 8)?.wrapping_mul(scale.into()));
+        for index in address.base.map(|base| Index::whole(base, 1)).into_iter().chain(address.index) {
+            let at = usize::from(index.register) * 8;
+            let value = match index.half {
+                None => self.read(at, 8)?,
+                Some(false) => self.read(at, 4)?,
+                Some(true) => i64::from(self.read(at, 4)? as i32) as u64,
+            };
+            sum = sum.wrapping_add(value.wrapping_mul(index.scale.into()));
         }
         (!address.is_elsewhere).then_some(sum)
     }

@@ -109,7 +109,7 @@ static void exchange(struct ucontext *context, struct state *state, int is_load)
 #endif
 
 // Where the test expects instructions and memory.
-static const u64 CODE = 0x234500000000, FAR_PAGE = 0x234510000000, NEAR_PAGE = 0x50000000;
+static const u64 CODE = 0x234500000000, FAR_PAGE = 0x234500080000, NEAR_PAGE = 0x50000000;
 
 static struct {
     u64 count, page, length;

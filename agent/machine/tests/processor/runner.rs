@@ -20,8 +20,8 @@ pub const MEMORY: usize = VECTORS + 4 * 32;
 pub const PAGE: u64 = 4096;
 /// Where instructions are executed.
 pub const CODE: u64 = 0x2345_0000_0000 + PAGE / 2;
-/// Where the page of memory can be.
-pub const FAR_PAGE: u64 = 0x2345_1000_0000;
+/// Where the page of memory can be: as far as any instruction reaches, or where 4 bytes are an address.
+pub const FAR_PAGE: u64 = 0x2345_0008_0000;
 pub const NEAR_PAGE: u64 = 0x5000_0000;
 /// Where the memory of a thread is that begins in the first of them.
 pub const THREAD: u64 = FAR_PAGE + PAGE / 8;

@@ -10,8 +10,9 @@ use std::ops::Range;
 
 use evictscope_machine::code::{FunctionCode, references};
 use evictscope_machine::elf::Image;
-use evictscope_machine::flow::{Atom, Atoms, Execution, State, Value};
-use evictscope_machine::ir::{Effect, Expression, Instruction};
+use evictscope_machine::flow::quotient::is_number;
+use evictscope_machine::flow::{self, Atom, Atoms, Execution, State, Value};
+use evictscope_machine::ir::{Instruction, Operation};
 use evictscope_machine::isa::Convention;
 use evictscope_model::{FileAddress, Member, Printed};
 
@@ -120,27 +121,16 @@ fn loaded_from(code: &FunctionCode, atoms: &Atoms, value: &Value) -> Option<u64>
             Atom::Merged { options: more, .. } => {
                 options.extend(more.iter().filter(|of| of.as_constant() != Some(0)).cloned())
             }
-            Atom::Opaque { address, .. } => {
+            Atom::Opaque { address, index } => {
                 let mut all = code.blocks.iter().flat_map(|block| &block.instructions);
                 let load = all.find(|load| load.address == *address)?;
-                displacements.insert(loaded_member(load)?);
+                let member = flow::loaded(load, *index).filter(|member| member.index.is_none())?;
+                displacements.insert(member.displacement);
             }
             _ => return None,
         }
     }
     only(displacements).filter(|_| options.is_empty())
-}
-
-/// Returns the displacement of the 8 bytes that an instruction loads from behind a pointer, or pushes, if it only does
-/// that.
-fn loaded_member(load: &Instruction) -> Option<u64> {
-    match load.effects() {
-        [
-            Effect::Set { width: 8, value: Expression::Load { address, width: 8 }, .. }
-            | Effect::Push(Expression::Load { address, width: 8 }),
-        ] if address.index.is_none() => Some(address.displacement),
-        _ => None,
-    }
 }
 
 /// Returns the only one, which may occur several times; `None` if there are different ones.
@@ -203,10 +193,10 @@ fn member_behind(image: &Image<'_>, atoms: &Atoms, value: &Value, shown: Printed
         Printed::AsItIs => atoms.as_global(value)?,
         Printed::Milliseconds => atoms.as_thousandth(value)?,
         Printed::Percentage => {
-            let [left, right] = atoms.as_product(value)?;
-            match [left, right].map(|factor| image.constant_at(factor) == Some(HUNDRED.to_bits())) {
-                [true, false] => right,
-                [false, true] => left,
+            let [left, right] = atoms.computed(value, Operation::DoubleProduct)?;
+            match [left, right].map(|factor| is_number(image, atoms, factor, HUNDRED)) {
+                [true, false] => atoms.as_global(right)?,
+                [false, true] => atoms.as_global(left)?,
                 _ => return None,
             }
         }

@@ -76,9 +76,12 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
     }
     if let Some(part) = description.inner {
         for (number, site) in function.span.inner.iter().enumerate() {
-            let note = cycle.and_then(|cycle| cycle.starts.get(number)).map(|CycleStartPlan { cycle_type, job }| {
-                let job = job.as_ref().map(|job| place(", job", Some(job)));
-                format!("   ({}{})", place("type", cycle_type.as_ref()), job.unwrap_or_default())
+            let note = cycle.and_then(|cycle| cycle.starts.get(number)).map(|start| {
+                let CycleStartPlan { cycle_type, job, expired } = start;
+                let more = [("job", job), ("expired before", expired)].map(|(name, operand)| {
+                    operand.as_ref().map_or_else(String::new, |operand| format!(", {name}: {operand}"))
+                });
+                format!("   ({}{})", place("type", cycle_type.as_ref()), more.concat())
             });
             probe(part, Some(site), &note.unwrap_or_default());
         }

@@ -10,10 +10,10 @@ use petgraph::visit::DfsPostOrder;
 use crate::code::graph::{Block, BlockId, FunctionCode, PerBlock};
 use crate::flow::state::State;
 use crate::flow::values::atoms::{Atom, Atoms};
-use crate::flow::values::condition::Flags;
+use crate::flow::values::flags::Flags;
 use crate::flow::values::value::Value;
 use crate::ir::{AccessKind, Address, Effect, Expression, Instruction, RegisterSet, bit};
-use crate::isa::Convention;
+use crate::isa::{Convention, numbers};
 
 /// The order of a function's blocks.
 pub struct Order {
@@ -221,9 +221,9 @@ impl State {
         let offset = |state: &Self, atoms: &mut Atoms, slot: &LoopSlot| {
             let base = usize::from(slot.base);
             let base = state.registers.get(base).filter(|_| !changes.writes(base))?;
-            atoms.stack_offset(base)?.checked_add(slot.displacement)
+            Some(atoms.stack_offset(base)?.saturating_add(slot.displacement))
         };
-        let pointer = atoms.convention().stack_pointer();
+        let (pointer, frame) = (atoms.convention().stack_pointer(), atoms.convention().frame_pointer());
         if changes.stack || changes.writes(pointer) {
             self.forget_slots(i64::MIN, atoms);
         }
@@ -242,7 +242,9 @@ impl State {
         if !elsewhere {
             return;
         }
-        let registers = self.registers.iter().enumerate().filter(|(number, _)| *number != pointer);
+        // What the loop makes of these is among the addresses that it takes.
+        let is_known = |number| number == pointer || number == frame && !changes.writes(frame);
+        let registers = self.registers.iter().enumerate().filter(|(number, _)| !is_known(*number));
         let slots = self.stack.values().map(|(value, _)| value);
         let known = registers.map(|(_, value)| value).chain(slots).filter_map(|value| atoms.reach_on_stack(value));
         let mut reached: BTreeSet<i64> = known.collect();
@@ -274,24 +276,31 @@ pub fn replaced(block: &Block) -> RegisterSet {
     written & !read
 }
 
-/// Returns the stack slot whose address an effect puts into a register, other than the stack pointer, or stores.
+/// Returns the stack slot whose address an effect puts elsewhere than into the stack pointer.
 fn address_taken(effect: &Effect, convention: &Convention) -> Option<LoopSlot> {
+    // What is computed from an address can be that of any slot.
+    let any = |registers| {
+        let base = numbers(registers).find(|number| convention.is_frame(*number))?;
+        Some(LoopSlot { base, displacement: i64::MIN, width: 0 })
+    };
     let value = match effect {
         Effect::Set { register, value, .. } if *register != convention.stack_pointer => value,
-        Effect::Store { value, .. } => value,
+        Effect::Let { value, .. } | Effect::SetLane { value, .. } | Effect::Store { value, .. } => value,
+        Effect::Clobber(clobber) => return any(clobber.from),
         _ => return None,
     };
-    match value {
-        Expression::Address(address) => {
-            let taken = slot(address, 0, convention)?;
-            let is_element = address.index.is_some();
-            Some(LoopSlot { displacement: if is_element { i64::MIN } else { taken.displacement }, ..taken })
-        }
-        Expression::Register { number, .. } => {
-            slot(&Address { base: Some(*number), ..Address::default() }, 0, convention)
-        }
-        _ => None,
+    if let Some(address) = value.as_address().filter(|address| address.index.is_none()) {
+        return slot(&address, 0, convention);
     }
+    let mut registers = 0;
+    value.visit(&mut |part| {
+        registers |= match part {
+            Expression::Register { number, .. } => bit(*number),
+            Expression::Address(address) => address.registers(),
+            _ => 0,
+        };
+    });
+    any(registers)
 }
 
 /// Returns the stack slot that an address names, relative to the stack pointer or the frame pointer.

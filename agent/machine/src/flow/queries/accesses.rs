@@ -56,13 +56,13 @@ pub fn reached_by_pointers(execution: &mut Execution<'_>, offsets: &[i64], ahead
 }
 
 fn pointers_at(
-    execution: &Execution<'_>,
+    execution: &mut Execution<'_>,
     instruction: &Instruction,
     state: &State,
     offsets: &[i64],
 ) -> Vec<FileAddress> {
     let accessed = instruction.accesses();
-    let accessed = accessed.filter_map(|access| effective_address(&execution.atoms, state, &access.address));
+    let accessed = accessed.filter_map(|access| effective_address(&mut execution.atoms, state, &access.address));
     let accessed: Vec<Value> = accessed.collect();
     let addresses = state.registers.iter().chain(&accessed);
     let pointer = |address: &Value| {

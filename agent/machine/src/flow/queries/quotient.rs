@@ -87,7 +87,7 @@ fn multiplies(instruction: &Instruction) -> bool {
 }
 
 /// Returns whether a value is a number of type `double`: itself, or a constant in the file.
-fn is_number(image: &Image<'_>, atoms: &Atoms, value: &Value, number: f64) -> bool {
+pub fn is_number(image: &Image<'_>, atoms: &Atoms, value: &Value, number: f64) -> bool {
     let in_file = || image.constant_at(atoms.as_global(value)?);
     value.as_constant().or_else(in_file) == Some(number.to_bits())
 }

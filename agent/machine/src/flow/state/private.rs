@@ -4,7 +4,7 @@
 //! the frame pointer is part of no object that others can reach: the compiler's own slots, and variables.
 
 use crate::code::graph::{BlockId, FunctionCode};
-use crate::ir::{AccessKind, Effect, Expression, Instruction, Operation, bit};
+use crate::ir::{AccessKind, Effect, Expression, Instruction, Operation, RegisterSet, bit};
 use crate::isa::Convention;
 
 /// Returns the offset from the stack pointer at entry below which slots are private; [`i64::MIN`] if none is known to
@@ -16,15 +16,16 @@ pub fn below(code: &FunctionCode) -> i64 {
     if !code.unresolved_jumps.is_empty() || !effects.any(|effect| is_moved(effect, convention)) {
         return i64::MIN;
     }
-    let begin = code.blocks[BlockId::ENTRY].instructions.iter();
-    let mut begin = begin.filter(|instruction| !instruction.does_nothing());
-    let saves = begin.next().is_some_and(|first| is_saved(first, convention));
-    if !saves || !begin.next().is_some_and(|second| is_begun(second, convention)) {
-        return i64::MIN;
-    }
-    let lowest = instructions()
-        .map(|instruction| taken(instruction, convention))
-        .try_fold(0, |lowest, taken| Some(lowest.min(taken?)));
+    let Some(Frame { begin, at }) = Frame::begun(code, convention) else { return i64::MIN };
+    // Before it begins, the register is the caller's.
+    let entry = code.blocks[BlockId::ENTRY].instructions.iter().skip(begin + 1);
+    let others = code.blocks.entries().filter(|(id, _)| *id != BlockId::ENTRY);
+    let all = entry.chain(others.flat_map(|(_, block)| &block.instructions));
+    let effects = all.filter(|instruction| !is_restored(instruction, convention)).flat_map(Instruction::effects);
+    let lowest = effects.map(|effect| taken_by(effect, convention)).try_fold(0, |lowest, taken| {
+        let taken = taken?.map_or(Some(0), |taken| taken.checked_add(at))?;
+        Some(lowest.min(taken))
+    });
     lowest.unwrap_or(i64::MIN)
 }
 
@@ -39,56 +40,101 @@ fn is_moved(effect: &Effect, convention: &Convention) -> bool {
     *register == convention.stack_pointer && by.is_some_and(is_moved)
 }
 
-fn is_saved(instruction: &Instruction, convention: &Convention) -> bool {
-    matches!(instruction.effects(), &[Effect::Push(Expression::Register { number, .. })]
-        if number == convention.frame_pointer)
+/// Where the frame pointer begins to point into the function's frame.
+struct Frame {
+    /// The place, in the first block, of the instruction that makes it do so.
+    begin: usize,
+    /// As an offset from the stack pointer at entry.
+    at: i64,
 }
 
-fn is_begun(instruction: &Instruction, convention: &Convention) -> bool {
-    matches!(instruction.effects(), &[Effect::Set { register, value: Expression::Register { number, .. }, .. }]
-        if (register, number) == (convention.frame_pointer, convention.stack_pointer))
-}
-
-/// Returns whether an instruction takes the frame pointer from the stack.
-fn is_restored(instruction: &Instruction, convention: &Convention) -> bool {
-    let [Effect::Let { value: Expression::Load { address, .. }, .. }, moved, set] = instruction.effects() else {
-        return false;
-    };
-    address.base.is_some_and(|base| convention.is_frame(base))
-        && [moved.writes(), set.writes()] == [convention.stack_pointer, convention.frame_pointer].map(bit)
-}
-
-/// Returns the lowest offset whose address an instruction computes from the frame pointer, 0 if it computes none;
-/// `None` if that is not known.
-fn taken(instruction: &Instruction, convention: &Convention) -> Option<i64> {
-    let is_meant = [is_saved, is_begun, is_restored].iter().any(|is_meant| is_meant(instruction, convention));
-    let effects = instruction.effects().iter().filter(|_| !is_meant);
-    effects.map(|effect| taken_by(effect, convention)).try_fold(0, |lowest, taken| Some(lowest.min(taken?)))
-}
-
-fn taken_by(effect: &Effect, convention: &Convention) -> Option<i64> {
-    let frame = bit(convention.frame_pointer);
-    let to_stack_pointer = effect.writes() == bit(convention.stack_pointer);
-    let mut is_taken = effect.writes() & frame != 0 || matches!(effect, Effect::Clobber(all) if all.from & frame != 0);
-    let mut lowest = 0;
-    for access in effect.accesses().iter().filter(|access| access.address.registers() & frame != 0) {
-        let is_element = access.address.index.is_some();
-        match access.kind {
-            AccessKind::Read => {}
-            AccessKind::Written => is_taken |= is_element,
-            AccessKind::Named if to_stack_pointer => {}
-            AccessKind::Named if is_element => is_taken = true,
-            AccessKind::Named => lowest = access.address.displacement.cast_signed().checked_add(convention.frame)?,
+impl Frame {
+    /// Finds it at the beginning of a function.
+    fn begun(code: &FunctionCode, convention: &Convention) -> Option<Self> {
+        let mut top = 0_i64;
+        for (begin, instruction) in code.blocks[BlockId::ENTRY].instructions.iter().enumerate() {
+            for effect in instruction.effects() {
+                let Effect::Set { register, value, width: 8 } = effect else {
+                    if effect.writes() & bit(convention.stack_pointer) != 0 {
+                        return None;
+                    }
+                    top -= i64::from(matches!(effect, Effect::Push(_))) * 8;
+                    continue;
+                };
+                let to = || {
+                    let to = value.as_address().filter(|to| to.registers() == bit(convention.stack_pointer));
+                    to?.displacement.cast_signed().checked_add(top)
+                };
+                match register {
+                    _ if *register == convention.stack_pointer => top = to()?,
+                    _ if *register == convention.frame_pointer => return Some(Self { begin, at: to()? }),
+                    _ => {}
+                }
+            }
+            if instruction.is_call() {
+                return None;
+            }
         }
+        None
+    }
+}
+
+/// Returns whether an instruction takes the frame pointer from the stack, and at most other registers with it.
+fn is_restored(instruction: &Instruction, convention: &Convention) -> bool {
+    let frame = bit(convention.frame_pointer);
+    let is_taken = |effect: &Effect| match effect {
+        Effect::Let { value: Expression::Load { address, .. }, .. }
+        | Effect::Set { value: Expression::Load { address, .. }, .. } => {
+            address.index.is_none() && address.base.is_some_and(|base| convention.is_frame(base))
+        }
+        Effect::Set { register, value, .. } => {
+            *register == convention.stack_pointer || matches!(value, Expression::Temporary(_))
+        }
+        _ => false,
+    };
+    let mut writes = instruction.effects().iter().map(Effect::writes);
+    writes.any(|writes| writes & frame != 0) && instruction.effects().iter().all(is_taken)
+}
+
+/// Returns the lowest displacement from the frame pointer whose address an effect takes, `Some(None)` if it takes none;
+/// `None` if that is not known.
+fn taken_by(effect: &Effect, convention: &Convention) -> Option<Option<i64>> {
+    let frame = bit(convention.frame_pointer);
+    let is_clobbered = matches!(effect, Effect::Clobber(all) if all.from & frame != 0);
+    let is_element_written = effect.accesses().iter().any(|access| {
+        let address = &access.address;
+        access.kind == AccessKind::Written && address.registers() & frame != 0 && address.index.is_some()
+    });
+    if effect.writes() & frame != 0 || is_clobbered || is_element_written {
+        return None;
     }
     // What is only compared goes nowhere.
     let is_compared = matches!(effect, Effect::Compare { .. } | Effect::CompareIf { .. });
-    for expression in effect.expressions().filter(|_| !to_stack_pointer && !is_compared) {
-        expression.visit(&mut |part| {
-            is_taken |= matches!(part, Expression::Register { number, .. } if *number == convention.frame_pointer);
-        });
+    if is_compared || effect.writes() == bit(convention.stack_pointer) {
+        return Some(None);
     }
-    (!is_taken).then_some(lowest.min(0))
+    let mut lowest = None;
+    for expression in effect.expressions() {
+        lowest = [lowest, taken(expression, frame)?].into_iter().flatten().min();
+    }
+    Some(lowest)
+}
+
+fn taken(expression: &Expression, frame: RegisterSet) -> Option<Option<i64>> {
+    let is_alone = matches!(expression, Expression::Register { .. });
+    if let Some(address) = expression.as_address().filter(|_| !is_alone) {
+        let is_taken = address.registers() & frame != 0;
+        return (!is_taken || address.index.is_none()).then(|| is_taken.then_some(address.displacement.cast_signed()));
+    }
+    let mut is_taken = false;
+    expression.visit(&mut |part| {
+        is_taken |= match part {
+            Expression::Register { number, .. } => bit(*number) & frame != 0,
+            Expression::Address(address) => address.registers() & frame != 0,
+            _ => false,
+        };
+    });
+    (!is_taken).then_some(None)
 }
 
 #[cfg(test)]
@@ -99,6 +145,7 @@ mod tests {
     use crate::code::graph::FunctionCode;
     use crate::elf::image::Image;
     use crate::flow::joins::execution::Execution;
+    use crate::isa::Architecture;
 
     /// `push %rbp; mov %rsp, %rbp; sub $0x40, %rsp; movl $5, -0x30(%rbp); lea -0x20(%rbp), %rdi`
     const BEGIN: [u8; 19] = [
@@ -109,18 +156,44 @@ mod tests {
     const ARRAYS: [u8; 17] =
         [0x48, 0x29, 0xd4, 0x48, 0x89, 0xe7, 0xff, 0xd1, 0xff, 0xcb, 0x75, 0xf4, 0x8b, 0x45, 0xd0, 0xc9, 0xc3];
 
-    /// Returns below which offset slots are private in this function with `code` in it, and what the slot at
-    /// -0x30(%rbp) is known to hold at the end.
+    /// For aarch64: `stp x29, x30, [sp, #-64]!; mov x29, sp; mov x8, #5; str x8, [sp, #24]; add x0, x29, #32`
+    const ARM_BEGIN: [u32; 5] = [0xa9bc_7bfd, 0x9100_03fd, 0xd280_00a8, 0xf900_0fe8, 0x9100_83a0];
+    /// `1: sub sp, sp, x2; mov x0, sp; blr x3; cbnz w4, 1b; ldr x0, [x29, #24]; mov sp, x29; ldp x29, x30, [sp], #64; ret`
+    const ARM_ARRAYS: [u32; 8] =
+        [0xcb22_63ff, 0x9100_03e0, 0xd63f_0060, 0x35ff_ffa4, 0xf940_0fa0, 0x9100_03bf, 0xa8c4_7bfd, 0xd65f_03c0];
+
+    /// Returns below which offset slots are private in this function with `code` in it, and what its slot is known to
+    /// hold at the end.
     fn found(code: &[u8]) -> (i64, Option<u64>) {
-        let bytes = [&BEGIN, code, &ARRAYS].concat();
+        found_in(&[&BEGIN, code, &ARRAYS].concat(), Architecture::X86_64)
+    }
+
+    fn found_in(bytes: &[u8], architecture: Architecture) -> (i64, Option<u64>) {
         let address = FileAddress::new(0x1000);
-        let image = Image::of_code(&bytes, address);
+        let mut image = Image::of_code(bytes, address);
+        image.architecture = architecture;
         let code = FunctionCode::decode(&image, address).unwrap_or_else(|why| panic!("{why}"));
         let mut execution = Execution::run(&code);
         let (last, _) =
             (code.blocks.entries()).find(|(_, block)| block.leaves).unwrap_or_else(|| panic!("it does not return"));
         let end = execution.states_in(last).pop().unwrap_or_else(|| panic!("it is not reached"));
         (below(&code), end.registers[0].as_constant())
+    }
+
+    #[test]
+    fn a_frame_can_be_above_its_pointer() {
+        let found = |words: &[u32]| {
+            let words = [&ARM_BEGIN, words, &ARM_ARRAYS].concat();
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            found_in(&bytes, Architecture::Aarch64)
+        };
+        assert_eq!(found(&[]), (-32, Some(5)));
+        // `add x1, x29, #16`
+        assert_eq!(found(&[0x9100_43a1]), (-48, None));
+        // `mov x1, x29`; `str x1, [x29, x2, lsl #3]`
+        for taken in [0xaa1d_03e1, 0xf822_7ba1] {
+            assert_eq!(found(&[taken]), (i64::MIN, None));
+        }
     }
 
     #[test]

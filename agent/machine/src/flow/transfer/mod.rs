@@ -7,6 +7,7 @@ mod expressions;
 pub mod places;
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use evictscope_model::FileAddress;
 
@@ -14,7 +15,7 @@ use self::places::MemoryPlace;
 use crate::code::graph::Callee;
 use crate::flow::state::State;
 use crate::flow::values::atoms::{Atom, Atoms};
-use crate::flow::values::condition::Flags;
+use crate::flow::values::flags::Flags;
 use crate::flow::values::value::Value;
 use crate::ir::{Address, Clobber, Effect, Expression, Instruction, RegisterSet, bit};
 use crate::isa::{Convention, numbers};
@@ -27,6 +28,8 @@ pub struct Known {
     pub calls: HashMap<FileAddress, Vec<(i64, Value)>>,
     /// The numbers that globals hold, by their address and width in bytes.
     pub loads: HashMap<(FileAddress, u8), u64>,
+    /// The addresses that globals hold.
+    pub linked: Rc<HashMap<FileAddress, FileAddress>>,
 }
 
 /// Distinguishes what one instruction makes opaque: a register that it clobbers has its number, the parts of its
@@ -38,6 +41,17 @@ const PARTS_OF_EFFECT: usize = 16;
 const WORD: u8 = 8;
 /// The most values that one instruction keeps for its later effects.
 const TEMPORARIES: usize = 4;
+
+/// Returns from where an instruction loads the 8 bytes that the atom is which it makes with this index, if it is just
+/// that.
+pub fn loaded(instruction: &Instruction, index: u32) -> Option<&Address> {
+    let part = usize::try_from(index.checked_sub(PARTS + 1)?).ok()?;
+    let effect = instruction.effects().get(part / PARTS_OF_EFFECT)?;
+    match effect.expressions().next()? {
+        Expression::Load { address, width: WORD } if part.is_multiple_of(PARTS_OF_EFFECT) => Some(address),
+        _ => None,
+    }
+}
 
 /// An instruction that is being executed.
 pub struct Step<'a> {

@@ -5,7 +5,7 @@ use evictscope_model::FileAddress;
 use crate::flow::state::State;
 use crate::flow::values::atoms::Atoms;
 use crate::flow::values::value::Value;
-use crate::ir::Address;
+use crate::ir::{Address, Index};
 use crate::isa::numbers;
 
 /// Where an address points.
@@ -38,13 +38,19 @@ pub fn place(atoms: &mut Atoms, state: &State, address: &Address) -> MemoryPlace
 }
 
 /// Computes an address; `None` if it is relative to something that is not known, or too long a sum.
-pub fn effective_address(atoms: &Atoms, state: &State, address: &Address) -> Option<Value> {
+pub fn effective_address(atoms: &mut Atoms, state: &State, address: &Address) -> Option<Value> {
     if address.is_elsewhere {
         return None;
     }
     let mut sum = Value::constant(address.displacement);
-    for (register, scale) in address.base.map(|base| (base, 1)).into_iter().chain(address.index) {
-        sum = sum.plus(&state.registers[usize::from(register)], scale.into());
+    let indexes = address.base.map(|base| Index::whole(base, 1)).into_iter().chain(address.index);
+    for Index { register, scale, half } in indexes {
+        let whole = &state.registers[usize::from(register)];
+        let lower = half.map(|is_signed| {
+            let lower = atoms.zero_extended(whole, 32);
+            if is_signed { atoms.sign_extended(&lower, 32) } else { lower }
+        });
+        sum = sum.plus(lower.as_ref().unwrap_or(whole), scale.into());
     }
     atoms.is_short(&sum).then_some(sum)
 }

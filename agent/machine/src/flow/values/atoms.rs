@@ -427,12 +427,6 @@ impl Atoms {
         (bits.as_constant() == Some(by)).then_some(of)
     }
 
-    /// Returns the globals of type `double` whose product `value` is.
-    pub fn as_product(&self, value: &Value) -> Option<[FileAddress; 2]> {
-        let [left, right] = self.computed(value, Operation::DoubleProduct)?;
-        Some([self.as_global(left)?, self.as_global(right)?])
-    }
-
     /// Returns the operands from which an operation makes a value.
     pub fn computed<const N: usize>(&self, value: &Value, by: Operation) -> Option<&[Value; N]> {
         match self.get(value.as_atom()?)? {

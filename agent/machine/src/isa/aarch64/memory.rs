@@ -3,7 +3,7 @@
 use fARM64::{ExtendType, Instruction as Decoded, MemIndexMode, Mnemonic, Operand, Register, UsedMemory};
 
 use super::operands::{Lifter, general, somewhere, sum};
-use crate::ir::{Address, Effect, Expression, Operation};
+use crate::ir::{Address, Effect, Expression, Index, Operation};
 
 /// The bits of what fARM64 says of a shifted index that say by how many bits.
 const SHIFT: u8 = 0x7;
@@ -170,10 +170,14 @@ fn operand(operand: &Operand) -> Option<(Address, Option<MovedBase>)> {
             Some((Address { base: Some(base), displacement, ..Address::default() }, moved))
         }
         Operand::MemExt { base, index, extend, shift } => {
-            let index = general(index).map(|index| (index, 1 << (shift & SHIFT)));
-            // A part of the index is not followed.
-            let is_elsewhere = !matches!(extend, ExtendType::Uxtx | ExtendType::Sxtx);
-            Some((Address { base: general(base), index, displacement: 0, is_elsewhere }, None))
+            let half = match extend {
+                ExtendType::Uxtw => Some(false),
+                ExtendType::Sxtw => Some(true),
+                _ => None,
+            };
+            let scale = 1 << (shift & SHIFT);
+            let index = general(index).map(|register| Index { register, scale, half });
+            Some((Address { base: general(base), index, ..Address::default() }, None))
         }
         Operand::Label(at) => Some((Address { displacement: at, ..Address::default() }, None)),
         _ => None,

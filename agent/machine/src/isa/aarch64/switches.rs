@@ -10,7 +10,7 @@ use super::decode::decoded;
 use super::operands::general;
 use crate::elf::image::Image;
 use crate::ir::{Effect, Expression, Flow, Instruction, Operation, Relation, Test, bit};
-use crate::isa::table::{MAX_TABLE, Targets, entries};
+use crate::isa::table::{Check, MAX_TABLE, Targets, entries};
 
 /// How many instructions before an indirect jump the table may be read.
 const READ_DISTANCE: usize = 24;
@@ -59,7 +59,7 @@ fn found(image: &Image<'_>, entry: FileAddress, jump: &Instruction, before: &[&I
         _ => return None,
     };
     let check = check(read, before_read, general(index)?);
-    let length = check.map_or(MAX_TABLE, |(_, last)| last.saturating_add(1).min(MAX_TABLE));
+    let length = check.as_ref().map_or(MAX_TABLE, |check| check.last.saturating_add(1).min(MAX_TABLE));
     let base = general(base)?;
     let table = address_in(before_read, base)?;
     let anchor = if anchor == base { table } else { address_in(before_sum, anchor)? };
@@ -70,7 +70,7 @@ fn found(image: &Image<'_>, entry: FileAddress, jump: &Instruction, before: &[&I
         let distance = if is_signed { (distance.cast_signed() >> unused).cast_unsigned() } else { distance >> unused };
         Some(anchor.wrapping_add(distance.wrapping_mul(scale)))
     });
-    Some(Targets { all, check: check.map(|(at, _)| at) })
+    Some(Targets { all, check: check.map(|check| check.at) })
 }
 
 fn writes(instruction: &Instruction, register: u8) -> bool {
@@ -109,37 +109,96 @@ fn address_in(mut before: &[&Instruction], mut register: u8) -> Option<FileAddre
     None
 }
 
-/// Returns where the index with which `read` reads the table is checked, and the last one that is let through: `cmp
-/// index, last; b.hi`, after which the index is only moved. Returns `None` if it is not certain that this is what is
-/// checked.
-fn check(read: &Instruction, before: &[&Instruction], mut index: u8) -> Option<(FileAddress, u64)> {
-    let mut is_guarded = false;
-    for instruction in before.iter().take(READ_DISTANCE) {
+/// A number that is made of one register.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Part {
+    register: u8,
+    /// The bits of it that count.
+    bits: u64,
+}
+
+impl Part {
+    fn of(expression: &Expression) -> Option<Self> {
+        match expression {
+            // Of an index, the upper half is 0.
+            Expression::Register { number, width: 4.. } => Some(Self { register: *number, bits: u64::MAX }),
+            Expression::Register { number, width } => Some(Self { register: *number, bits: (1 << (8 * width)) - 1 }),
+            Expression::Computed(Operation::And, of) => match &**of {
+                [register, Expression::Constant(bits)] if *bits <= u32::MAX.into() => {
+                    let part = Self::of(register)?;
+                    Some(Self { bits: part.bits & bits, ..part })
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Returns what it is made of before an effect; `None` if that is not such a number.
+    fn before(self, effect: &Effect) -> Option<Self> {
+        match effect {
+            _ if effect.writes() & bit(self.register) == 0 => Some(self),
+            Effect::Set { value, width: 4.., .. } => {
+                let part = Self::of(value)?;
+                Some(Self { bits: part.bits & self.bits, ..part })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The check of an index.
+struct IndexCheck {
+    at: Check,
+    /// The last index that it lets through.
+    last: u64,
+}
+
+/// Returns the check of the index with which `read` reads the table: `cmp index, last; b.hi`, or `b.ls` to the block of
+/// the jump, after which the index is only moved, or made in the same way once more. Returns `None` if it is not certain
+/// that this is what is checked.
+fn check(read: &Instruction, before: &[&Instruction], index: u8) -> Option<IndexCheck> {
+    let mut index = Part { register: index, bits: u64::MAX };
+    let mut compared: Option<(Part, u64)> = None;
+    let (mut is_guarded, mut joined) = (false, None);
+    let mut rest = before.iter();
+    let mut begin = read.address;
+    for _ in 0..READ_DISTANCE {
+        let instruction = rest.next()?;
+        let behind = std::mem::replace(&mut begin, instruction.address);
         match instruction.flow {
             Flow::Next => {}
+            _ if compared.is_some() => return None,
             Flow::Branch(test, target) if !(instruction.address..=read.address).contains(&target) => {
                 is_guarded = test == Test::Compared(Relation::Above);
                 continue;
             }
+            // Control comes by a branch.
+            Flow::Return | Flow::Jump(_) | Flow::Stop | Flow::Call(_) if !is_guarded && joined.is_none() => {
+                let leads = Flow::Branch(Test::Compared(Relation::BelowOrEqual), behind);
+                joined = Some((rest.find(|other| other.flow == leads)?.address, behind));
+                is_guarded = true;
+                continue;
+            }
             _ => return None,
         }
-        for effect in instruction.effects() {
-            match effect {
-                Effect::Compare { left, right: Expression::Constant(last), bits: 32.. } if is_guarded => {
-                    let is_index = matches!(left, Expression::Register { number, .. } if *number == index);
-                    return is_index.then_some((instruction.address, *last));
+        for effect in instruction.effects().iter().rev() {
+            index = index.before(effect)?;
+            match (&mut compared, effect) {
+                (Some((part, _)), _) => *part = part.before(effect)?,
+                (None, Effect::Compare { left, right: Expression::Constant(last), bits: 32.. }) if is_guarded => {
+                    compared = Some((Part::of(left)?, *last));
                 }
-                Effect::Compare { .. } | Effect::CompareIf { .. } | Effect::ZeroAndSign { .. } if is_guarded => {
+                (None, Effect::Compare { .. } | Effect::CompareIf { .. } | Effect::ZeroAndSign { .. })
+                    if is_guarded =>
+                {
                     return None;
                 }
-                Effect::Clobber(clobber) if clobber.flags && is_guarded => return None,
-                Effect::Set { register, width: 4.., value: Expression::Register { number, width: 4.. } }
-                    if *register == index =>
-                {
-                    index = *number;
-                }
-                _ if effect.writes() & bit(index) != 0 => return None,
+                (None, Effect::Clobber(clobber)) if clobber.flags && is_guarded => return None,
                 _ => {}
+            }
+            if let Some((_, last)) = compared.filter(|(part, _)| *part == index) {
+                return Some(IndexCheck { at: Check { at: instruction.address, joined }, last });
             }
         }
     }

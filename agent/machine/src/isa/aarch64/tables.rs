@@ -30,7 +30,6 @@ pub const CONVENTION: Convention = Convention {
     ],
     pushed_by_call: 0,
     link: Some(30),
-    frame: 0,
     names: &[
         "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",
         "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp",

@@ -53,6 +53,7 @@ pub fn lift(lifter: &mut Lifter<'_>) -> bool {
             let number = Expression::of_one(Operation::SignExtend(32), lifter.part(RN, 4));
             scalar(Expression::of_one(Operation::Double, number))
         }
+        Code::ScvtfVec if is_double => scalar(Expression::of_one(Operation::Double, of(RN, 0))),
         Code::FmulD => scalar(of_two(Operation::DoubleProduct, 0)),
         Code::FdivD => scalar(of_two(Operation::DoubleQuotient, 0)),
         Code::FmaddD => {

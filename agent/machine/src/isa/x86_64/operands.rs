@@ -2,7 +2,7 @@
 
 use iced_x86::{ConditionCode, Instruction as Decoded, OpKind, Register};
 
-use crate::ir::{Address, Clobber, Effect, Expression, Relation, bit};
+use crate::ir::{Address, Clobber, Effect, Expression, Index, Relation, bit};
 
 /// Returns the width of an operand in bits.
 pub fn operand_bits(instruction: &Decoded, operand: u32) -> u8 {
@@ -65,7 +65,7 @@ pub fn address_of(base: Register, index: Register, scale: u32, displacement: u64
     let is_whole = |register: Register| matches!(register, Register::None | Register::RIP) || register.is_gpr64();
     Address {
         base: part(base),
-        index: part(index).map(|index| (index, scale as u8)),
+        index: part(index).map(|index| Index::whole(index, scale as u8)),
         displacement,
         is_elsewhere: matches!(segment, Register::FS | Register::GS) || !is_whole(base) || !is_whole(index),
     }

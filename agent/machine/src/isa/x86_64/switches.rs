@@ -10,7 +10,7 @@ use super::lift::writes;
 use super::operands::is_high_byte;
 use crate::elf::image::Image;
 use crate::ir::{Expression, Flow, Instruction};
-use crate::isa::table::{MAX_TABLE, Targets, entries};
+use crate::isa::table::{Check, MAX_TABLE, Targets, entries};
 
 /// How many instructions before an indirect jump the address of its table may be loaded.
 const TABLE_DISTANCE: usize = 64;
@@ -48,10 +48,10 @@ pub fn targets<'a>(
     };
     let check = read.and_then(|read| check(&read, &near));
     let length = check.map_or(MAX_TABLE, |check| check.last.saturating_add(1).min(MAX_TABLE));
-    let found = |all| Targets { all, check: check.map(|check| check.at) };
+    let found = |all| Targets { all, check: check.map(|check| Check { at: check.at, joined: None }) };
     // jmp *table(,%index,8)
     if let Expression::Load { address, .. } = &**to {
-        if address.base.is_some() || address.index.is_none_or(|(_, scale)| scale != 8) {
+        if address.base.is_some() || address.index.is_none_or(|index| index.scale != 8) {
             return Targets::default();
         }
         let table = FileAddress::new(address.displacement);

@@ -30,7 +30,6 @@ pub const CONVENTION: Convention = Convention {
     kept_first: &[3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11],
     pushed_by_call: 8,
     link: None,
-    frame: -8,
     names: &[
         "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
     ],

@@ -15,7 +15,8 @@ use self::entry::CycleFunction;
 use self::start::{ByType, CycleWork};
 use super::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Reason};
-use crate::plan::{CycleEndPlan, CycleStartPlan, Exit, ExpirePlan, FunctionPlan, TracedFunction};
+use crate::members::MemberPlan;
+use crate::plan::{CycleEndPlan, CycleStartPlan, Exit, ExpirePlan, FunctionPlan, NotFound, TracedFunction};
 
 /// The expire cycle.
 pub const EXPIRE_CYCLE: Traced = Traced {
@@ -77,6 +78,27 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     let begin = Site::at(analysis.image, &start.instruction);
     place(&mut function, [(begin.map(|site| (site, start.plan)), ends)]);
     Some(function)
+}
+
+/// Counts the keys that had expired in a cycle by how much the server's own count grows in it, where ends know those that
+/// were sampled and not those: some compilers keep that number in a vector register, which no program can read.
+pub fn count_by_member(functions: &mut [TracedFunction], members: &[MemberPlan], not_found: &mut Vec<NotFound>) {
+    let plans = functions.iter_mut().filter_map(|function| match &mut function.plan {
+        FunctionPlan::Expire(plan) => Some(plan),
+        _ => None,
+    });
+    let member = members.iter().find(|found| found.member == Member::StatExpiredkeys);
+    for (ExpirePlan { starts, ends }, member) in plans.zip(member) {
+        let is_whole = !starts.is_empty() && starts.iter().all(|start| start.job.is_none());
+        let are_sampled = ends.iter().all(|end| end.sampled.is_some());
+        if !is_whole || !are_sampled || ends.iter().all(|end| end.expired.is_some()) {
+            continue;
+        }
+        let count = Operand::Global { address: member.address, name: format!("server.{}", member.member.name()) };
+        starts.iter_mut().for_each(|start| start.expired = Some(count.clone()));
+        ends.iter_mut().for_each(|end| end.expired = Some(count.clone()));
+        not_found.retain(|missing| missing.item != Item::KeysExpired);
+    }
 }
 
 /// Where a part of a cycle begins, if that is in the file, and where it ends.

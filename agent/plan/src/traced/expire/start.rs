@@ -94,7 +94,7 @@ impl CycleWork {
                 let cost = instruction.hit.cost();
                 let weight = (cycle_type.is_none(), job.is_none(), cost);
                 if found.as_ref().is_none_or(|(least, _)| weight < *least) {
-                    let plan = CycleStartPlan { cycle_type, job };
+                    let plan = CycleStartPlan { cycle_type, job, expired: None };
                     found = Some((weight, StartSite { block, instruction: instruction.clone(), plan }));
                 }
                 if jobs.contains(&instruction.address) {
