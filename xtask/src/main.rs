@@ -99,7 +99,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Builds the agent unless it is packed, and tries it on each build, or packs it and tries it on each kernel.
 fn matrix(arguments: &evictscope_trials::Arguments) -> Result<()> {
     if !arguments.packed {
-        setup::build_for(arguments.target, &[])?;
+        setup::build_for(if arguments.kernels { arguments.target } else { Target::X86_64 }, &[])?;
     }
     if arguments.kernels {
         let source = if arguments.packed { package::Source::Packed } else { package::Source::Built };
@@ -109,5 +109,5 @@ fn matrix(arguments: &evictscope_trials::Arguments) -> Result<()> {
         servers::provide_wheels();
         servers::WITH_FLAGS.into_iter().filter(|(name, _)| arguments.wanted(name)).for_each(servers::build);
     }
-    evictscope_trials::run_builds(arguments, &servers::names())
+    evictscope_trials::run_builds(arguments, &servers::names(arguments.target))
 }

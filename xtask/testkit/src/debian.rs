@@ -43,7 +43,7 @@ pub const PACKAGE: Needed = Needed { by: "trying the packages out", programs: "r
 pub const MATRIX: Needed = Needed {
     by: "trying other kernels and other builds of servers",
     programs: "qemu-system-x86_64:qemu-system-x86 qemu-system-aarch64:qemu-system-arm mmdebstrap cpio setpriv:util-linux \
-               gdb strip:binutils",
+               gdb-multiarch qemu-aarch64:qemu-user strip:binutils",
 };
 pub const CROSS: Needed = Needed {
     by: "building for another processor",
@@ -171,6 +171,14 @@ pub struct Suite(pub &'static str, pub Option<&'static str>);
 pub fn unpacked(root: PathBuf, suite: Suite, target: Target, packages: &[&str]) -> Result<PathBuf> {
     let options = [format!("--architectures={}", target.debian()), format!("--include={}", packages.join(","))];
     made(root, suite, &["--variant=extract", &options[0], &options[1]])
+}
+
+/// Returns this directory with what one package of a suite has, and nothing that it needs.
+pub fn alone(root: PathBuf, suite: Suite, target: Target, package: &str) -> Result<PathBuf> {
+    let processor = format!("--architectures={}", target.debian());
+    let download = format!("APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get download {package}/{}", suite.0);
+    let hook = format!("--extract-hook=cd \"$1\" && {download} && dpkg-deb --extract {package}_*.deb .");
+    made(root, suite, &["--variant=extract", &processor, &hook])
 }
 
 /// Returns the version of a package that is in a root directory.

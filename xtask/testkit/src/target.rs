@@ -1,8 +1,9 @@
 //! The processors that the agent is built for.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail};
 
 use crate::workspace;
 
@@ -30,6 +31,17 @@ impl Target {
         match self {
             Self::X86_64 => "amd64",
             Self::Aarch64 => "arm64",
+        }
+    }
+
+    /// Returns which one an executable is for.
+    pub fn of(executable: &Path) -> Result<Self> {
+        let head = fs::read(executable).with_context(|| format!("cannot read {}", executable.display()))?;
+        // `e_machine` of its header, as `elf.h` numbers the processors.
+        match head.get(18) {
+            Some(62) => Ok(Self::X86_64),
+            Some(183) => Ok(Self::Aarch64),
+            _ => bail!("{} is for another processor", executable.display()),
         }
     }
 

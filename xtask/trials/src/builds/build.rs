@@ -1,17 +1,19 @@
-//! A build, what the agent plans for it, and whether the goal variables are what it plans: gdb evaluates them at the
-//! inner site, beside the server's own.
+//! A build, what the agent plans for it, and whether what it plans to read is right: gdb evaluates that at the sites,
+//! beside the server's own values.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
-use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::redis::PrivateBuild;
+use anyhow::{Context as _, Result, anyhow, ensure};
+use evictscope_testkit::loopback::free_port;
+use evictscope_testkit::process::{self, Owned};
+use evictscope_testkit::redis::{PrivateBuild, Redis};
+use evictscope_testkit::servers;
+use evictscope_testkit::target::Target;
 use evictscope_testkit::wait::HANG;
-use evictscope_testkit::{process, servers};
-use procfs::process::{MMPermissions, Process};
 use serde_json::Value;
 
 use crate::directory;
@@ -26,6 +28,7 @@ pub struct Build {
     pub name: String,
     pub program: PathBuf,
     pub root: Option<PathBuf>,
+    pub target: Target,
 }
 
 impl Build {
@@ -38,7 +41,7 @@ impl Build {
         let name = format!("{}{STRIPPED}", self.name);
         let program = directory()?.join(name.replace('/', "-"));
         servers::strip(&self.program, &program)?;
-        let stripped = Self { name, program, root: self.root.clone() };
+        let stripped = Self { name, program, root: self.root.clone(), target: self.target };
         Ok(vec![self, stripped])
     }
 
@@ -107,41 +110,56 @@ impl Plan {
         self.0[name].as_array().into_iter().flatten()
     }
 
-    /// Runs a build at its limit under gdb, and adds what was found.
-    pub fn compare_goal(&self, build: &Build, row: &mut Row) -> Result<()> {
-        let Some(offset) = self.eviction_call()["inner"]["file_offset"].as_u64() else {
-            return Ok(());
-        };
-        let own = build.copied()?;
-        let redis = own.start(&APPENDING)?;
-        redis.write_keys(40_000)?;
+    /// Runs a build at its limit under gdb, and adds what was found. One for another processor runs in an emulator.
+    pub fn compare_sites(&self, build: &Build, row: &mut Row) -> Result<()> {
         let directory = tempfile::tempdir().context("cannot make a directory")?;
-        let [script, plan] = ["goal.py", "plan.json"].map(|name| directory.path().join(name));
-        fs::write(&script, include_str!("goal.py"))?;
+        let [script, plan] = ["sites.py", "plan.json"].map(|name| directory.path().join(name));
+        fs::write(&script, include_str!("sites.py"))?;
         fs::write(&plan, self.0.to_string())?;
-        let _load = redis.load("-t set -d 500 -r 10000000 -P 4 -n 300000")?;
-        // gdb waits forever if no hit comes.
-        let mut gdb = Command::new("timeout");
-        gdb.args([&HANG.as_secs().to_string(), "gdb", "--batch", "--nx", "-p", &redis.pid().to_string()]);
-        gdb.args(["-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-x"]);
-        let said = process::answer_of(
-            gdb.args([&script, &own.path()])
-                .env("PLAN", &plan)
-                .env("SITE", address(redis.pid(), offset)?.to_string())
-                .env("HITS", HITS.to_string()),
-        )?;
-        let answer = said.lines().find_map(|line| line.strip_prefix("goal variables: "));
+        let evaluate = |target: &[String]| {
+            // gdb waits forever if no hit comes.
+            let mut command = Command::new("timeout");
+            command.args([&HANG.as_secs().to_string(), "gdb-multiarch", "--batch", "--nx"]);
+            command.args(["-iex", "set debuginfod enabled off", "-iex", "set auto-load off"]).args(target);
+            process::answer_of(command.arg("-x").arg(&script).env("PLAN", &plan).env("HITS", HITS.to_string()))
+        };
+        let said = match build.target {
+            Target::X86_64 => {
+                let own = build.copied()?;
+                let redis = own.start(&APPENDING)?;
+                redis.write_keys(40_000)?;
+                let _load = loads(&redis)?;
+                evaluate(&["-p".to_owned(), redis.pid().to_string(), own.path().display().to_string()])
+            }
+            Target::Aarch64 => {
+                let port = free_port()?;
+                let root = build.root.as_deref().context("it has no root")?.display();
+                let mut emulator = Command::new("qemu-aarch64");
+                // That processor signs no return addresses, of which gdb knows nothing here.
+                emulator.args(["-cpu", "cortex-a72", "-0", "redis-server", "-L", &root.to_string()]);
+                emulator.args(["-g", &port.to_string()]).arg(&build.program);
+                let commands = ["-iex", &format!("set sysroot {root}"), "-ex", &format!("target remote :{port}")];
+                let target = [commands.map(str::to_owned).to_vec(), vec![build.program.display().to_string()]].concat();
+                thread::scope(|scope| {
+                    // The emulator waits for gdb before it runs anything.
+                    let gdb = scope.spawn(|| evaluate(&target));
+                    let redis = Redis::start_program(emulator, &APPENDING)?;
+                    let _load = loads(&redis)?;
+                    gdb.join().map_err(|_| anyhow!("a thread panicked"))?
+                })
+            }
+        }?;
+        let answer = said.lines().find_map(|line| line.strip_prefix("sites: "));
         let answer = answer.with_context(|| format!("gdb evaluated nothing:\n{said}"))?;
-        row.check("goal variables", answer.starts_with(&format!("{HITS} right, ")), answer);
+        row.check("under gdb", answer.starts_with("0 wrong, "), answer);
         Ok(())
     }
 }
 
-/// Returns where in the memory of a process this offset in its executable's code is.
-fn address(pid: u32, offset: u64) -> Result<u64> {
-    let inode = fs::metadata(format!("/proc/{pid}/exe"))?.ino();
-    let maps = Process::new(pid.try_into()?)?.maps()?.into_iter();
-    let code = maps.filter(|map| map.perms.contains(MMPermissions::EXECUTE)).find(|map| map.inode == inode);
-    let code = code.context("no code is mapped")?;
-    Ok(code.address.0.wrapping_add(offset).wrapping_sub(code.offset))
+/// Has a server evict, and expire keys.
+fn loads(redis: &Redis) -> Result<[Owned; 2]> {
+    Ok([
+        redis.load("-t set -d 500 -r 10000000 -P 4 -n 10000000")?,
+        redis.load("-c 1 -r 100000 -n 10000000 set expiring:__rand_int__ value px 300")?,
+    ])
 }

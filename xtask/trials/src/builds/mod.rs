@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::debian::{Suite, unpacked};
+use evictscope_testkit::servers::{NEWEST, OF_DEBIAN};
 use evictscope_testkit::target::Target;
 use evictscope_testkit::{debian, process, servers};
 
@@ -15,51 +16,37 @@ use self::build::{Build, Plan, STRIPPED};
 use crate::directory;
 use crate::table::{self, Row};
 
-/// Debian's packages of servers, by product: `PRODUCT-server` has the server, as a link into `PRODUCT-tools`.
-const DEBIAN: [(Suite, &str); 8] = [
-    (Suite("bullseye", None), "redis"),
-    (Suite("bookworm", None), "redis"),
-    (Suite("bookworm-backports", Some("bookworm")), "valkey"),
-    (Suite("trixie", None), "redis"),
-    (Suite("trixie", None), "valkey"),
-    (NEWEST, "redis"),
-    (NEWEST, "valkey"),
-    (Suite("experimental", Some(NEWEST.0)), "redis"),
-];
-
-/// The complete suite with the newest libraries.
-const NEWEST: Suite = Suite("unstable", None);
-
 /// Gets Debian's servers of this suite, if they are not here.
 pub fn provide(name: &str) -> Result<()> {
-    DEBIAN.iter().filter(|(suite, _)| suite.0 == name).try_for_each(|(suite, product)| root(*suite, product).map(drop))
+    let mut suites = OF_DEBIAN.iter().filter(|(suite, _)| suite.0 == name);
+    suites.try_for_each(|(suite, product)| root(*suite, product, Target::X86_64).map(drop))
 }
 
-/// Returns a root directory with a server and all that it needs. The links in `base-files` join its directories, and
-/// servers that are not Debian's need `libstdc++6`.
-fn root(suite: Suite, product: &str) -> Result<PathBuf> {
+/// Returns a root directory with a server for a processor and all that it needs. The links in `base-files` join its
+/// directories, and servers that are not Debian's need `libstdc++6`.
+fn root(suite: Suite, product: &str, target: Target) -> Result<PathBuf> {
     let packages = ["server", "tools"].map(|part| format!("{product}-{part}/{}", suite.0));
     let packages = [&packages[0], &packages[1], "base-files", "libstdc++6"];
-    unpacked(directory()?.join(format!("{}-{product}", suite.0)), suite, Target::X86_64, &packages)
+    unpacked(directory()?.join(format!("{}-{product}-{}", suite.0, target.debian())), suite, target, &packages)
 }
 
-fn of_debian(suite: Suite, product: &str) -> Result<Vec<Build>> {
-    let root = root(suite, product)?;
+fn of_debian(suite: Suite, product: &str, target: Target) -> Result<Vec<Build>> {
+    let root = root(suite, product, target)?;
     let server = format!("{product}-server");
     let version = debian::version_in(&root, &server)?;
     let link = root.join("usr/bin").join(server);
     let program = link.canonicalize().with_context(|| format!("the package has no {}", link.display()))?;
-    Build { name: format!("{} {product} {version}", suite.0), program, root: Some(root) }.and_stripped()
+    Build { name: format!("{} {product} {version}", suite.0), program, root: Some(root), target }.and_stripped()
 }
 
 /// Returns the builds of a server in `target/servers`. If this machine's libraries are too old for it, it runs with the
 /// newest.
-fn of_server(name: &str) -> Result<Vec<Build>> {
+fn of_server(name: &str, target: Target) -> Result<Vec<Build>> {
     let program = servers::path(name)?;
     ensure!(program.is_file(), "there is no {}: `cargo xtask matrix` without --packed gets it", program.display());
-    let runs = process::answer_of(Command::new(&program).arg("--version")).is_ok();
-    let root = if runs { None } else { Some(root(NEWEST, "valkey")?) };
-    Build { name: name.to_owned(), program, root }.and_stripped()
+    let runs = target == Target::X86_64 && process::answer_of(Command::new(&program).arg("--version")).is_ok();
+    let root = if runs { None } else { Some(root(NEWEST, "valkey", target)?) };
+    Build { name: name.to_owned(), program, root, target }.and_stripped()
 }
 
 pub struct Found {
@@ -70,14 +57,15 @@ pub struct Found {
 }
 
 impl Found {
-    /// Tries Debian's and these `other` builds whose names are `wanted`. What fails is a fault in a row.
-    pub fn of(agent: PathBuf, others: &[&str], wanted: impl Fn(&str) -> bool) -> Self {
+    /// Tries Debian's builds for a processor, and these `other` ones, if their names are `wanted`. What fails is a
+    /// fault in a row.
+    pub fn of(agent: PathBuf, target: Target, others: &[&str], wanted: impl Fn(&str) -> bool) -> Self {
         let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent };
-        for (suite, product) in DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
-            found.try_all(suite.0, of_debian(*suite, product));
+        for (suite, product) in OF_DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
+            found.try_all(suite.0, of_debian(*suite, product, target));
         }
         for server in others.iter().filter(|server| wanted(server)) {
-            found.try_all(server, of_server(server));
+            found.try_all(server, of_server(server, target));
         }
         found
     }
@@ -115,10 +103,13 @@ impl Found {
         if plan.is_empty() {
             return;
         }
+        let compared = plan.compare_sites(build, row);
+        row.must_succeed("under gdb", compared);
+        if build.target != Target::X86_64 {
+            return;
+        }
         let compared = watched::compare(build, plan, &self.agent, row);
         row.must_succeed("watched", compared);
-        let compared = plan.compare_goal(build, row);
-        row.must_succeed("goal variables under gdb", compared);
         let compared = watched::compare_keys(build, &self.agent, row);
         row.must_succeed("keys", compared);
     }

@@ -40,8 +40,7 @@ kernel_log() {
 
 # Makes a server evict, in turns of its event loop that are longer than a request may wait.
 load() {
-    redis-cli -p "$1" config set maxmemory-samples 64 >/dev/null
-    redis-benchmark -p "$1" -q -t set -n 20000 -r 1000000 -d 200 -c 100 -P 40 >/dev/null
+    redis-benchmark -p "$1" -q -t set -n 20000 -r 1000000 -d 200 -c 100 -P 60 >/dev/null
 }
 
 # Tells whether a burst of this server has ended, some seconds after its load.

@@ -74,7 +74,14 @@ impl State {
                 let relation = if is_zero { Relation::Equal } else { Relation::NotEqual };
                 Some(Condition { relation, left, right: Value::constant(0), bits })
             }
-            Test::Bit { .. } | Test::Unknown => None,
+            Test::Bit { register, bit, is_set } => {
+                // It is the sign of a number that ends there.
+                let bits = bit + 1;
+                let left = atoms.zero_extended(&self.registers[usize::from(register)], bits);
+                let condition = Condition { relation: Relation::Less, left, right: Value::constant(0), bits };
+                Some(if is_set { condition } else { condition.negated() })
+            }
+            Test::Unknown => None,
         }
     }
 

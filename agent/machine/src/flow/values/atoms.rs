@@ -41,7 +41,7 @@ pub enum Atom {
     },
     /// The low `bits` bits of a value, zero-extended.
     ZeroExtended {
-        /// 8, 16 or 32.
+        /// 8, 16 or 32, or any number up to a bit that is tested.
         bits: u8,
         /// The value.
         of: Value,

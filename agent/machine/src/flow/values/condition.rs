@@ -32,7 +32,7 @@ pub struct Condition {
     pub left: Value,
     /// The right side.
     pub right: Value,
-    /// 8, 16, 32 or 64.
+    /// 8, 16, 32 or 64; fewer if it says whether the highest of them is set.
     pub bits: u8,
 }
 
