@@ -107,7 +107,9 @@ impl ProbePlan {
                 }
                 FunctionPlan::Expire(ExpirePlan { starts, ends }) => {
                     (starts.len(), ends.len()) == (inner.len(), exits.len())
-                        && starts.iter().all(|start| [&start.cycle_type, &start.job, &start.expired].into_iter().all(place))
+                        && starts
+                            .iter()
+                            .all(|start| [&start.cycle_type, &start.job, &start.expired].into_iter().all(place))
                         && ends.iter().all(|end| place(&end.sampled) && place(&end.expired))
                 }
             };

@@ -107,9 +107,12 @@ impl<'data> Image<'data> {
     }
 
     /// Returns the address that the loader stores at `slot`, before it adds the load bias, if the process cannot change
-    /// it.
+    /// it; or that of data which the linker has stored there.
     pub(crate) fn linked(&self, slot: FileAddress) -> Option<FileAddress> {
-        self.relocations.linked.get(&slot).copied()
+        let by_loader = self.relocations.linked.get(&slot).copied();
+        let is_final = self.is_fixed && self.relocations.fixed.contains(&slot);
+        let stored = || self.pointer_at(slot).filter(|data| is_final && self.is_writable(*data));
+        by_loader.or_else(stored)
     }
 
     /// Returns whether a whole function, not a part of one, begins at `address`: according to the names, or else to the

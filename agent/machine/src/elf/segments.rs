@@ -7,6 +7,7 @@
 //! segment and one section.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use evictscope_model::{FileAddress, FileOffset};
 use object::Endianness;
@@ -219,6 +220,8 @@ pub struct Relocations<'data> {
     pub linked: HashMap<FileAddress, FileAddress>,
     /// The names of functions of shared libraries.
     pub imports: HashMap<FileAddress, &'data str>,
+    /// Where the process can change nothing once the loader is done.
+    pub fixed: Range<FileAddress>,
 }
 
 impl<'data> Relocations<'data> {
@@ -244,9 +247,11 @@ impl<'data> Relocations<'data> {
             std::str::from_utf8(text.get(..end)?).ok()
         };
         let fixed = file.elf_program_headers().iter().find(|header| header.p_type(endian) == PT_GNU_RELRO);
-        let fixed = fixed.map(|header| (header.p_vaddr(endian), header.p_memsz(endian)));
-        let is_fixed = |at: FileAddress| fixed.is_some_and(|(begin, size)| at.get().wrapping_sub(begin) < size);
-        let mut found = Self::default();
+        let fixed = fixed.map_or_else(Range::default, |header| {
+            let begin = FileAddress::new(header.p_vaddr(endian));
+            begin..begin.saturating_add(header.p_memsz(endian))
+        });
+        let mut found = Self { fixed: fixed.clone(), ..Self::default() };
         for (tag, size) in [(DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)] {
             let bytes = table(tag).unwrap_or_default();
             let size = usize::try_from(entry(size).unwrap_or(0)).unwrap_or(usize::MAX);
@@ -275,7 +280,7 @@ impl<'data> Relocations<'data> {
                 };
                 let addend = relocation.r_addend.get(endian);
                 let pointer = base.map(|base| FileAddress::new(base.wrapping_add_signed(addend)));
-                found.linked.extend(pointer.filter(|_| is_fixed(at)).map(|pointer| (at, pointer)));
+                found.linked.extend(pointer.filter(|_| fixed.contains(&at)).map(|pointer| (at, pointer)));
                 found.pointers.extend(pointer.map(|pointer| (at, pointer)));
             }
         }

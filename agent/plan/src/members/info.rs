@@ -77,7 +77,7 @@ pub fn info(image: &Image<'_>) -> Info {
     let (of_members, of_commands) = (functions_with(&formats), functions_with(&commands));
     formats.extend(commands);
     let mut printed: BTreeMap<Member, BTreeSet<Option<FileAddress>>> = BTreeMap::new();
-    let mut counters = BTreeSet::new();
+    let mut counters = [const { BTreeSet::new() }; COUNTERS.len()];
     let all: BTreeSet<_> = of_members.iter().chain(&of_commands).copied().collect();
     for function in all {
         let Ok(code) = FunctionCode::decode(image, function) else { continue };
@@ -87,11 +87,16 @@ pub fn info(image: &Image<'_>) -> Info {
         }
         each_print(image, &code, &formats, |execution, state, top, text| {
             let convention = code.architecture.convention();
-            let mut value = |argument| value_of(convention, &mut execution.atoms, state, top, argument);
             if text.contains(COMMANDS) {
-                let arguments = COUNTERS
-                    .map(|label| argument_at(convention, text, text.find(label)? + label.len()).and_then(&mut value));
-                counters.insert(arguments.map(|value| loaded_from(&code, &execution.atoms, &value?)));
+                for (label, found) in COUNTERS.iter().zip(&mut counters) {
+                    let argument = text.find(label).and_then(|at| argument_at(convention, text, at + label.len()));
+                    let value =
+                        argument.and_then(|argument| value_of(convention, &mut execution.atoms, state, top, argument));
+                    // Where it was compared with 0, it may be that.
+                    if value.as_ref().and_then(Value::as_constant) != Some(0) {
+                        found.insert(value.and_then(|value| loaded_from(&code, &execution.atoms, &value)));
+                    }
+                }
                 return;
             }
             for (label, member, shown) in Member::printed() {
@@ -105,7 +110,7 @@ pub fn info(image: &Image<'_>) -> Info {
             }
         });
     }
-    info.counters = only(counters).unwrap_or_default();
+    info.counters = counters.map(|found| only(found)?);
     info.shown = printed.into_iter().filter_map(|(member, found)| Some((member, only(found)??))).collect();
     info
 }

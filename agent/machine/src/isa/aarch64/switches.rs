@@ -189,7 +189,9 @@ fn check(read: &Instruction, before: &[&Instruction], index: u8) -> Option<Index
                 (None, Effect::Compare { left, right: Expression::Constant(last), bits: 32.. }) if is_guarded => {
                     compared = Some((Part::of(left)?, *last));
                 }
-                (None, Effect::Compare { .. } | Effect::CompareIf { .. } | Effect::ZeroAndSign { .. }) if is_guarded => {
+                (None, Effect::Compare { .. } | Effect::CompareIf { .. } | Effect::ZeroAndSign { .. })
+                    if is_guarded =>
+                {
                     return None;
                 }
                 (None, Effect::Clobber(clobber)) if clobber.flags && is_guarded => return None,
