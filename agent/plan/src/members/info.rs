@@ -327,6 +327,27 @@ mod tests {
         assert_ne!(tried, 0, "neither gcc nor clang is here");
     }
 
+    /// The levels for a compiler for aarch64.
+    const ARM_LEVELS: [&[&str]; 6] = [
+        &["-O0"],
+        &["-O1"],
+        &["-Os"],
+        &["-O2", "-s", "-rdynamic"],
+        &["-O3", "-fstack-protector-all", "-mbranch-protection=standard"],
+        &["-O2", "-no-pie", "-fno-pie", "-fno-omit-frame-pointer"],
+    ];
+
+    #[test]
+    fn members_are_found_in_code_for_another_processor() {
+        for (compiler, target) in [("aarch64-linux-gnu-gcc", &[][..]), ("clang", &["--target=aarch64-linux-gnu"])] {
+            for level in ARM_LEVELS {
+                for form in std::iter::once(PLAIN).chain(WRONG).chain(OTHER_UNITS) {
+                    check(compiler, &[target, level].concat(), form);
+                }
+            }
+        }
+    }
+
     #[test]
     fn what_is_not_the_member_itself_is_refused() {
         for compiler in ["gcc", "clang"] {
