@@ -140,7 +140,6 @@ impl Walk<'_, '_> {
         let bytes = image.bytes_at(begin.address).filter(|_| image.is_code(begin.address));
         let mut bytes = bytes.ok_or(CodeError::NotCode(begin.address))?;
         let mut at = begin.address;
-        let mut mentions = image.architecture.mentions();
         while !self.instructions.contains_key(&at) {
             let instruction = image.architecture.decode(bytes, at).ok_or(CodeError::NotCode(at))?;
             if self.instructions.len() >= MAX_INSTRUCTIONS || !image.budget.spend(STEPS_TO_DECODE) {
@@ -150,7 +149,7 @@ impl Walk<'_, '_> {
             if imports::is_hook(image, &instruction) {
                 self.hooks.insert(at);
             }
-            let instruction = mentions.linked(image, image.architecture.behind_thunk(image, instruction));
+            let instruction = image.architecture.behind_thunk(image, instruction);
             let next = instruction.next();
             let exits = self.exits(&instruction);
             self.instructions.insert(at, instruction);
@@ -248,6 +247,7 @@ impl Walk<'_, '_> {
             blocks,
             callees: HashMap::new(),
             hooks: self.hooks,
+            linked: self.image.linked(),
             unresolved_jumps: self.unresolved_jumps,
             budget: self.image.budget.clone(),
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{Deref, Index, IndexMut};
+use std::rc::Rc;
 
 use evictscope_model::FileAddress;
 use petgraph::algo::dominators::simple_fast;
@@ -82,6 +83,8 @@ pub struct FunctionCode {
     pub callees: HashMap<FileAddress, Callee>,
     /// Addresses of the calls added for a profiler, which change nothing.
     pub hooks: BTreeSet<FileAddress>,
+    /// The addresses in the file's slots that the process cannot change.
+    pub linked: Rc<HashMap<FileAddress, FileAddress>>,
     /// Addresses of the indirect jumps that could not be followed.
     pub unresolved_jumps: Vec<FileAddress>,
     /// What the analysis of the file may take.

@@ -3,7 +3,9 @@
 //!
 //! Every accessor is bounded by the file; it returns `None` for an address that no segment covers.
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
@@ -106,13 +108,10 @@ impl<'data> Image<'data> {
         self.relocations.imports.get(&slot).copied()
     }
 
-    /// Returns the address that the loader stores at `slot`, before it adds the load bias, if the process cannot change
-    /// it; or that of data which the linker has stored there.
-    pub(crate) fn linked(&self, slot: FileAddress) -> Option<FileAddress> {
-        let by_loader = self.relocations.linked.get(&slot).copied();
-        let is_final = self.is_fixed && self.relocations.fixed.contains(&slot);
-        let stored = || self.pointer_at(slot).filter(|data| is_final && self.is_writable(*data));
-        by_loader.or_else(stored)
+    /// Returns the addresses that the loader stores, before it adds the load bias, in slots that the process cannot
+    /// change.
+    pub(crate) fn linked(&self) -> Rc<HashMap<FileAddress, FileAddress>> {
+        self.relocations.linked.clone()
     }
 
     /// Returns whether a whole function, not a part of one, begins at `address`: according to the names, or else to the

@@ -7,16 +7,16 @@
 //! segment and one section.
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::rc::Rc;
 
 use evictscope_model::{FileAddress, FileOffset};
-use object::Endianness;
 use object::elf::{
     DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64, FileHeader64, PF_W, PF_X, PT_GNU_RELRO,
     PT_LOAD, Rela64, SHN_UNDEF, SHT_NOBITS, Sym64,
 };
 use object::pod::slice_from_bytes;
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
+use object::{Endianness, Object as _, ObjectSection as _};
 
 use crate::isa::{Architecture, Relocation};
 
@@ -217,11 +217,9 @@ pub struct Relocations<'data> {
     /// Pointers to parts of the file, before the loader adds the load bias.
     pub pointers: HashMap<FileAddress, FileAddress>,
     /// Those that the process cannot change, and addresses of the file's own symbols, in slots from which code loads.
-    pub linked: HashMap<FileAddress, FileAddress>,
+    pub linked: Rc<HashMap<FileAddress, FileAddress>>,
     /// The names of functions of shared libraries.
     pub imports: HashMap<FileAddress, &'data str>,
-    /// Where the process can change nothing once the loader is done.
-    pub fixed: Range<FileAddress>,
 }
 
 impl<'data> Relocations<'data> {
@@ -247,11 +245,10 @@ impl<'data> Relocations<'data> {
             std::str::from_utf8(text.get(..end)?).ok()
         };
         let fixed = file.elf_program_headers().iter().find(|header| header.p_type(endian) == PT_GNU_RELRO);
-        let fixed = fixed.map_or_else(Range::default, |header| {
-            let begin = FileAddress::new(header.p_vaddr(endian));
-            begin..begin.saturating_add(header.p_memsz(endian))
-        });
-        let mut found = Self { fixed: fixed.clone(), ..Self::default() };
+        let fixed = fixed.map(|header| (header.p_vaddr(endian), header.p_memsz(endian)));
+        let is_fixed = |at: FileAddress| fixed.is_some_and(|(begin, size)| at.get().wrapping_sub(begin) < size);
+        let mut found = Self::default();
+        let mut linked = HashMap::new();
         for (tag, size) in [(DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)] {
             let bytes = table(tag).unwrap_or_default();
             let size = usize::try_from(entry(size).unwrap_or(0)).unwrap_or(usize::MAX);
@@ -271,7 +268,7 @@ impl<'data> Relocations<'data> {
                     }
                     Some(Relocation::Import) => {
                         let own = symbol().filter(|symbol| !is_import(symbol) && symbol.st_value(endian) != 0);
-                        found.linked.extend(own.map(|symbol| (at, FileAddress::new(symbol.st_value(endian)))));
+                        linked.extend(own.map(|symbol| (at, FileAddress::new(symbol.st_value(endian)))));
                         let imported = symbol().filter(is_import).and_then(name);
                         found.imports.extend(imported.map(|name| (at, name)));
                         None
@@ -280,10 +277,21 @@ impl<'data> Relocations<'data> {
                 };
                 let addend = relocation.r_addend.get(endian);
                 let pointer = base.map(|base| FileAddress::new(base.wrapping_add_signed(addend)));
-                found.linked.extend(pointer.filter(|_| fixed.contains(&at)).map(|pointer| (at, pointer)));
+                linked.extend(pointer.filter(|_| is_fixed(at)).map(|pointer| (at, pointer)));
                 found.pointers.extend(pointer.map(|pointer| (at, pointer)));
             }
         }
+        let has = |name| file.section_by_name(name).is_some();
+        // A linker that leaves nothing to do for a loader has stored them itself.
+        if let Some(slots) = file.section_by_name(".got")
+            && dynamic.is_empty()
+            && ![".rela.dyn", ".rela.plt"].into_iter().any(has)
+        {
+            let addresses = (slots.address()..).step_by(8).map(FileAddress::new);
+            let words = slots.data().unwrap_or_default().as_chunks::<8>().0.iter().take(MAX_RELOCATIONS);
+            linked.extend(addresses.zip(words.map(|word| FileAddress::new(u64::from_le_bytes(*word)))));
+        }
+        found.linked = Rc::new(linked);
         found
     }
 }

@@ -84,7 +84,8 @@ pub use self::queries::{interpreter, quotient, returns};
 pub use self::state::State;
 pub use self::transfer::loaded;
 pub use self::values::atoms::{Atom, Atoms, Limits, Truth};
-pub use self::values::condition::{Condition, Flags, Relation};
+pub use self::values::condition::{Condition, Relation};
+pub use self::values::flags::Flags;
 pub(crate) use self::values::value;
 pub use self::values::value::{AtomId, Value};
 

@@ -12,6 +12,7 @@ use crate::code::callees;
 use crate::code::graph::{BlockId, FunctionCode};
 use crate::elf::image::Image;
 use crate::flow::joins::execution::Execution;
+use crate::flow::queries::returns;
 use crate::flow::state::State;
 use crate::flow::values::value::Value;
 use crate::isa::Architecture;
@@ -292,6 +293,24 @@ fn known(state: &State) -> Vec<(Place, Value)> {
         Some((Slot(slot), value.clone()))
     });
     registers.chain(slots).collect()
+}
+
+/// `cmp x1, #0; ccmp x0, x1, #0, ne; b.hi 1f; mov w0, #7; ret; 1: cbz x1, 2f; cmp x0, x1; b.ls 2f; tbnz w2, #5, 3f; mov
+/// w0, #5; ret; 2: mov w0, #6; ret; 3: tbz w2, #5, 2b; mov w0, #4; ret`
+const ASKED_AGAIN: [[u32; 4]; 4] = [
+    [0xf100_003f, 0xfa41_1000, 0x5400_0068, 0x5280_00e0],
+    [0xd65f_03c0, 0xb400_00c1, 0xeb01_001f, 0x5400_0089],
+    [0x3728_00a2, 0x5280_00a0, 0xd65f_03c0, 0x5280_00c0],
+    [0xd65f_03c0, 0x362f_ffc2, 0x5280_0080, 0xd65f_03c0],
+];
+
+#[test]
+fn what_a_comparison_under_a_condition_and_a_bit_decide_is_known() {
+    let bytes: Vec<u8> = ASKED_AGAIN.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut image = Image::of_code(&bytes, CODE);
+    image.architecture = Architecture::Aarch64;
+    let code = FunctionCode::decode(&image, CODE).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(returns::numbers(&mut Execution::run(&code)), [4, 5, 7].into());
 }
 
 proptest! {

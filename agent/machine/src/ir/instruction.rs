@@ -77,11 +77,6 @@ impl Instruction {
         Self { address, flow, hit, length, bytes: kept, architecture, effects: OnceCell::new() }
     }
 
-    /// Returns the same instruction with other effects.
-    pub(crate) fn with_effects(self, effects: Vec<Effect>) -> Self {
-        Self { effects: OnceCell::from(Rc::from(effects)), ..self }
-    }
-
     /// Returns its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]

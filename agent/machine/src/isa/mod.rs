@@ -145,15 +145,6 @@ pub struct Mentions {
 }
 
 impl Mentions {
-    /// Returns the next instruction as if it computed the address that it loads, if the loader stored that.
-    pub(crate) fn linked(&mut self, image: &Image<'_>, instruction: Instruction) -> Instruction {
-        match self.architecture {
-            // Linkers make such instructions of those that load.
-            Architecture::X86_64 => instruction,
-            Architecture::Aarch64 => self.pages.linked(image, instruction),
-        }
-    }
-
     /// Returns the addresses that the next instruction mentions: as memory, as a number, or as where it goes.
     pub fn of(&mut self, instruction: &Instruction) -> Vec<FileAddress> {
         match self.architecture {

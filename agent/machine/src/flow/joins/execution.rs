@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use super::loops::{self, Loop, Order};
+use super::restored::Heads;
 use crate::code::graph::{Block, BlockId, Callee, EdgeKind, FunctionCode, PerBlock};
 use crate::flow::state::State;
 use crate::flow::state::private;
@@ -70,7 +71,7 @@ impl<'a> Execution<'a> {
             ends: HashMap::new(),
             loops: HashMap::new(),
             restored: HashMap::new(),
-            known: Known::default(),
+            known: Known { linked: code.linked.clone(), ..Known::default() },
             without,
         }
     }
@@ -110,7 +111,7 @@ impl<'a> Execution<'a> {
     /// Finds the registers that hold the same on every path to the head of a loop, or what they held at the start of
     /// the iteration, according to what a pass has found there. Returns whether any were not known.
     fn find_restored(&mut self, entry: &State) -> bool {
-        let mut is_new = false;
+        let mut heads = Heads::default();
         for index in self.order.blocks.clone() {
             if !self.loops.contains_key(&index) {
                 continue;
@@ -118,20 +119,18 @@ impl<'a> Execution<'a> {
             let ways = self.incoming(index, entry, true);
             let Some(Loop { changes, .. }) = self.loops.get(&index) else { continue };
             let address = self.code.blocks[index].address();
-            let before = self.restored.get(&index).copied().unwrap_or_default();
-            let mut known = before;
             for number in (0..self.atoms.convention().registers).filter(|number| changes.writes(*number)) {
-                let itself = loops::changed(number, address, &mut self.atoms);
-                let mut values = ways.iter().map(|(_, way)| &way.registers[number]).filter(|value| **value != itself);
-                let first = values.next();
-                if first.is_some() && values.all(|other| Some(other) == first) {
-                    known |= bit(number as u8);
-                }
+                let values = ways.iter().map(|(_, way)| way.registers[number].clone()).collect();
+                heads.add(&mut self.atoms, (index, number), address, values);
             }
-            is_new |= known != before;
-            self.restored.insert(index, known);
         }
         self.ends.clear();
+        let mut is_new = false;
+        for (index, number) in heads.restored(&mut self.atoms) {
+            let known = self.restored.entry(index).or_default();
+            is_new |= *known & bit(number as u8) == 0;
+            *known |= bit(number as u8);
+        }
         is_new && !self.code.budget.is_spent()
     }
 

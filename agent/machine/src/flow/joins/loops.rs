@@ -10,7 +10,7 @@ use petgraph::visit::DfsPostOrder;
 use crate::code::graph::{Block, BlockId, FunctionCode, PerBlock};
 use crate::flow::state::State;
 use crate::flow::values::atoms::{Atom, Atoms};
-use crate::flow::values::condition::Flags;
+use crate::flow::values::flags::Flags;
 use crate::flow::values::value::Value;
 use crate::ir::{AccessKind, Address, Effect, Expression, Instruction, RegisterSet, bit};
 use crate::isa::{Convention, numbers};

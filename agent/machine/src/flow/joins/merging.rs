@@ -6,7 +6,7 @@ use evictscope_model::FileAddress;
 
 use crate::flow::state::State;
 use crate::flow::values::atoms::{Atom, Atoms};
-use crate::flow::values::condition::Flags;
+use crate::flow::values::flags::Flags;
 use crate::flow::values::value::Value;
 
 /// The most values that a merged value can be one of.

@@ -183,6 +183,7 @@ mod tests {
             blocks: PerBlock::new(made.iter().map(block).collect()),
             callees: Default::default(),
             hooks: Default::default(),
+            linked: Default::default(),
             unresolved_jumps: Vec::new(),
             budget: Budget::default(),
         }

@@ -151,6 +151,9 @@ impl<'a, 'data> Interpreter<'a, 'data> {
             return Some(());
         }
         let MemoryPlace::Global(begin) = place(&mut self.execution.atoms, state, address) else { return None };
+        if self.execution.known.linked.contains_key(&begin) {
+            return Some(());
+        }
         for at in (0..bytes).step_by(8) {
             let load = (begin.wrapping_add(at.into()), bytes.min(8) as u8);
             if !self.execution.known.loads.contains_key(&load)

@@ -8,7 +8,8 @@ use std::rc::Rc;
 use evictscope_model::FileAddress;
 
 use crate::flow::values::atoms::{Atom, Atoms};
-use crate::flow::values::condition::{Condition, Flags, Relation};
+use crate::flow::values::condition::{Condition, Relation};
+use crate::flow::values::flags::Flags;
 use crate::flow::values::value::Value;
 use crate::ir::{Flow, Instruction, Test};
 

@@ -182,8 +182,9 @@ impl Step<'_> {
     }
 
     fn load_global(&mut self, address: FileAddress, width: u8) -> Value {
-        match self.known.loads.get(&(address, width)) {
-            Some(number) => Value::constant(*number),
+        let linked = || self.known.linked.get(&address).filter(|_| width == WORD).map(|to| to.get());
+        match self.known.loads.get(&(address, width)).copied().or_else(linked) {
+            Some(number) => Value::constant(number),
             None => self.atoms.value(Atom::Global { address, width, generation: self.state.generation }),
         }
     }

@@ -7,6 +7,7 @@ mod expressions;
 pub mod places;
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use evictscope_model::FileAddress;
 
@@ -14,7 +15,7 @@ use self::places::MemoryPlace;
 use crate::code::graph::Callee;
 use crate::flow::state::State;
 use crate::flow::values::atoms::{Atom, Atoms};
-use crate::flow::values::condition::Flags;
+use crate::flow::values::flags::Flags;
 use crate::flow::values::value::Value;
 use crate::ir::{Address, Clobber, Effect, Expression, Instruction, RegisterSet, bit};
 use crate::isa::{Convention, numbers};
@@ -27,6 +28,8 @@ pub struct Known {
     pub calls: HashMap<FileAddress, Vec<(i64, Value)>>,
     /// The numbers that globals hold, by their address and width in bytes.
     pub loads: HashMap<(FileAddress, u8), u64>,
+    /// The addresses that globals hold.
+    pub linked: Rc<HashMap<FileAddress, FileAddress>>,
 }
 
 /// Distinguishes what one instruction makes opaque: a register that it clobbers has its number, the parts of its

@@ -2,5 +2,6 @@
 
 pub mod atoms;
 pub mod condition;
+pub mod flags;
 mod truth;
 pub mod value;

@@ -3,10 +3,8 @@
 use evictscope_model::FileAddress;
 
 use super::decode::decode;
-use super::operands::global;
 use super::tables::{LENGTH, SP, words};
-use crate::elf::image::Image;
-use crate::ir::{Effect, Expression, Instruction};
+use crate::ir::Instruction;
 
 /// The pages that registers hold, for code that is read from one instruction to the next.
 #[derive(Default)]
@@ -17,18 +15,6 @@ impl Pages {
     pub fn mentioned(&mut self, instruction: &Instruction) -> Option<FileAddress> {
         let word = u32::from_le_bytes(*instruction.bytes().first_chunk()?);
         self.mentioned_by(word, instruction.address)
-    }
-
-    /// Returns an instruction as if it computed the address that it loads, if the loader stored that.
-    pub fn linked(&mut self, image: &Image<'_>, instruction: Instruction) -> Instruction {
-        let linked = self.mentioned(&instruction).and_then(|slot| image.linked(slot));
-        match (linked, instruction.effects()) {
-            (Some(at), [Effect::Set { register, width: 8, value: Expression::Load { width: 8, .. } }]) => {
-                let effect = Effect::Set { register: *register, width: 8, value: global(at.get()) };
-                instruction.with_effects(vec![effect])
-            }
-            _ => instruction,
-        }
     }
 
     fn mentioned_by(&mut self, word: u32, at: FileAddress) -> Option<FileAddress> {
