@@ -307,7 +307,8 @@ const ASKED_AGAIN: [[u32; 4]; 4] = [
 #[test]
 fn what_a_comparison_under_a_condition_and_a_bit_decide_is_known() {
     let bytes: Vec<u8> = ASKED_AGAIN.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect();
-    let image = Image { architecture: Architecture::Aarch64, ..Image::of_code(&bytes, CODE) };
+    let mut image = Image::of_code(&bytes, CODE);
+    image.architecture = Architecture::Aarch64;
     let code = FunctionCode::decode(&image, CODE).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(returns::numbers(&mut Execution::run(&code)), [4, 5, 7].into());
 }

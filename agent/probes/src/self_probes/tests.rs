@@ -174,7 +174,7 @@ fn cycles(times: u64, [cycle_type, job]: [EncodedTerm; 2], keys: CycleKeys) -> a
     let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
     let mut config =
         ServerConfig { tgid: std::process::id(), is_observed: [1; MAX_FUNCTIONS as usize], ..ServerConfig::OFF };
-    config.expire.starts[0] = CycleStart { cycle_type, job };
+    config.expire.starts[0] = CycleStart { cycle_type, job, ..CycleStart::UNKNOWN };
     config.expire.ends[0] = keys;
     let placed = [(Probe::Exit, end_at), (Probe::Inner, start_at)];
     let attached = SelfProbes::attach(&probes, config, (EXPIRE, EXPIRE_CYCLE.description), &placed)?;

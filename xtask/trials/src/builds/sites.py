@@ -25,7 +25,7 @@ with open(gdb.current_progspace().filename, "rb") as file:
     planned_entry = struct.unpack_from("<Q", file.read(32), 24)[0]
 # How far from the plan's addresses the process has them.
 BIAS = int(re.search("Entry point: (.*)", gdb.execute("info files", to_string=True))[1], 16) - planned_entry
-ARGUMENT, RESULT = ("w0", "w0") if architecture.name().startswith("aarch64") else ("edi", "eax")
+ARGUMENTS, RESULT = (["w0", "w1"], "w0") if architecture.name().startswith("aarch64") else (["edi", "esi"], "eax")
 
 
 def memory(address, width=8):
@@ -126,8 +126,8 @@ assert len(wrong({**right, "maxmemory": 106}, {})) == 2
 class Call:
     """A call that has passed its function's inner site, and where it returns to."""
 
-    def __init__(self, function):
-        self.function = function
+    def __init__(self, function, expired):
+        self.function, self.expired = function, expired
         caller = gdb.selected_frame().older()
         self.returns = caller.pc(), int(caller.read_register("sp"))
         self.breakpoint = breakpoint(self.returns[0])
@@ -149,6 +149,7 @@ class Call:
             counts["results"] += result is not None
         else:
             sampled, keys = (self.ends[0][name] for name in ("sampled", "expired"))
+            keys = None if keys is None else keys - self.expired
             counts["keys expired"] += keys or 0
             faults.extend(wrong({"expired": keys}, {"expired": variable("stat_expiredkeys") - self.before[0]}))
             # The server's estimate of what is stale says how many were sampled.
@@ -178,9 +179,10 @@ faults = []
 counts = {"goals": 0, "goals with overhead": 0, "results": 0, "cycles": 0, "keys sampled": 0, "keys expired": 0}
 sites, calls = {}, {}
 for function in (eviction, cycle):
-    if function.get("inner"):
-        for site in (function["inner"], *function["exits"]):
-            sites.setdefault(site["address"] + BIAS, []).append((function, site))
+    inner = function.get("inner") or []
+    function["inner"] = inner if isinstance(inner, list) else [inner]
+    for site in [*function["inner"], *function["exits"]] if inner else []:
+        sites.setdefault(site["address"] + BIAS, []).append((function, site))
 for address in sites:
     breakpoint(address)
 ENTRY = cycle["entry"]["address"] + BIAS if cycle.get("inner") else None
@@ -195,11 +197,15 @@ def begin(function, site):
         counts["goals"] += 1
         counts["goals with overhead"] += found.get("overhead", 0) > 0
     else:
-        faults.extend(wrong({"type": recipe(site.get("cycle_type"))}, {"type": argument}))
+        # A cycle of Valkey that has a job takes that first.
+        names = ["cycle_type"] if site.get("job") is None else ["job", "cycle_type"]
+        for name, argument in zip(names, arguments):
+            value = recipe(site.get(name))
+            faults.extend(wrong({name: value and value & 0xFFFFFFFF}, {name: argument}))
         counts["cycles"] += 1
     if function["kind"] in calls:
         faults.append(f"two calls of {function['name']} at once")
-    calls[function["kind"]] = Call(function)
+    calls[function["kind"]] = Call(function, recipe(site.get("expired")) or 0)
 
 
 reached = None
@@ -216,13 +222,13 @@ while True:
     if not calls and all(counts[name] >= HITS for name, of in (("goals", eviction), ("cycles", cycle)) if of.get("inner")):
         break
     if here == ENTRY:
-        argument = register(ARGUMENT)
+        arguments = [register(name) for name in ARGUMENTS]
     for function, site in sites.get(here, []):
-        if site is function["inner"]:
+        if site in function["inner"]:
             begin(function, site)
     for function, site in sites.get(here, []):
         call = calls.get(function["kind"])
-        if site is not function["inner"] and call is not None:
+        if site not in function["inner"] and call is not None:
             told = {name: recipe(site.get(name)) for name in ("result", "sampled", "expired")}
             if ends(site):
                 call.ends.append(told)
