@@ -155,8 +155,8 @@ struct IndexCheck {
 }
 
 /// Returns the check of the index with which `read` reads the table: `cmp index, last; b.hi`, or `b.ls` to the block of
-/// the jump, after which the index is only moved, or made in the same way once more. Returns `None` if it is not certain
-/// that this is what is checked.
+/// the jump, after which the index is only moved, or made in the same way once more. Returns `None` if it is not
+/// certain that this is what is checked.
 fn check(read: &Instruction, before: &[&Instruction], index: u8) -> Option<IndexCheck> {
     let mut index = Part { register: index, bits: u64::MAX };
     let mut compared: Option<(Part, u64)> = None;

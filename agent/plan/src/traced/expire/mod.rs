@@ -80,8 +80,8 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     Some(function)
 }
 
-/// Counts the keys that had expired in a cycle by how much the server's own count grows in it, where ends know those that
-/// were sampled and not those: some compilers keep that number in a vector register, which no program can read.
+/// Counts the keys that had expired in a cycle by how much the server's own count grows in it, where ends know those
+/// that were sampled and not those: some compilers keep that number in a vector register, which no program can read.
 pub fn count_by_member(functions: &mut [TracedFunction], members: &[MemberPlan], not_found: &mut Vec<NotFound>) {
     let plans = functions.iter_mut().filter_map(|function| match &mut function.plan {
         FunctionPlan::Expire(plan) => Some(plan),
