@@ -166,8 +166,7 @@ fn collect(name: &str, value: &Value, fields: &mut Fields) {
 }
 
 /// Fields that only Valkey 9 has, or a build that keeps the number of expired keys in a vector register.
-const OF_OTHERS: [&str; 3] =
-    ["functions[].inner.job", "functions[].fields_inner", "functions[].inner.expired"];
+const OF_OTHERS: [&str; 3] = ["functions[].inner.job", "functions[].fields_inner", "functions[].inner.expired"];
 
 /// Checks that every field of `value` is documented with its type, and that every documented field that
 /// it can have is there.
