@@ -5,7 +5,7 @@ use crate::SAVED_REGISTERS;
 /// How many profiles can be taken at the same time.
 pub const MAX_PROFILES: u32 = 256;
 
-/// Bytes of a page. The stack is copied by pages.
+/// Bytes of the smallest page that a kernel has. The stack is copied by as much at once.
 pub const STACK_PAGE: usize = 4096;
 /// The most pages that are copied, the one with the stack pointer first: at least 32 KiB from there on.
 pub const STACK_PAGES: usize = 9;

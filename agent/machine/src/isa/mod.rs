@@ -18,7 +18,7 @@ pub(crate) use self::table::Check;
 use self::table::Targets;
 pub(crate) use self::unwinding::Relocation;
 use crate::elf::image::Image;
-use crate::ir::{Effect, Instruction};
+use crate::ir::{Effect, Instruction, bit};
 
 impl Architecture {
     /// Decodes the instruction that `bytes` begin with; `None` if they do not begin with one.
@@ -113,6 +113,14 @@ impl Architecture {
             Self::X86_64 => x86_64::is_padding(instruction.bytes()),
             Self::Aarch64 => aarch64::is_padding(instruction.bytes()),
         }
+    }
+
+    /// Returns whether an instruction leaves the stack pointer as it is, and the link register but for a signature.
+    pub(crate) fn keeps_link(self, instruction: &Instruction) -> bool {
+        let Convention { link: Some(link), stack_pointer, .. } = self.convention() else { return false };
+        let kept = bit(*link) | bit(*stack_pointer);
+        let is_kept = || instruction.effects().iter().all(|effect| effect.writes() & kept == 0);
+        (self == Self::Aarch64 && aarch64::keeps_link(instruction.bytes())) || (!instruction.is_call() && is_kept())
     }
 
     /// Returns what finds the addresses that instructions mention.

@@ -5,17 +5,20 @@ use std::iter;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::{FileAddress, FileOffset};
-use object::Endianness;
 use object::read::elf::ElfFile64;
+use object::{Endianness, Object as _, ObjectSection as _};
 
 use super::unwind::{Caller, FrameRegisters, Tables, Work};
 use crate::code::graph::FunctionCode;
 use crate::elf::frames::{Frames, UnwindTable};
 use crate::elf::image::Image;
 use crate::elf::segments::ElfError;
+use crate::ir::Flow;
 
 /// How far past the entry point the startup code may extend if no table covers it, in bytes. It is some 40 bytes long.
 const START: u64 = 64;
+/// The section of the stubs through which code calls functions of other files.
+const STUBS: &str = ".plt";
 /// The largest page of a kernel, in bytes: others have a part of it.
 const LARGEST_PAGE: u64 = 64 << 10;
 
@@ -26,6 +29,8 @@ pub struct CodeFile {
     functions: HashMap<FileAddress, NamedCode>,
     frames: Frames,
     tables: Option<Tables>,
+    /// Where functions begin and end of which no table says anything, and need not.
+    bare: Vec<(FileAddress, FileAddress)>,
     /// The address of each code segment, and where it begins and ends in the file.
     segments: Vec<(FileAddress, u64, u64)>,
     entry: FileAddress,
@@ -53,6 +58,7 @@ impl CodeFile {
             functions: functions(&image, traced, nameless),
             returns: returns(&image, traced),
             tables: UnwindTable::find(&file).and_then(|table| Tables::copy(&table)),
+            bare: bare(&image, file.section_by_name(STUBS).map(|stubs| (stubs.address(), stubs.size()))),
             segments: image.segments.code(),
             entry: image.entry,
             frames: image.frames,
@@ -75,7 +81,8 @@ impl CodeFile {
 
     /// Returns where the function, or the part of one, at an address begins.
     pub fn beginning(&self, at: FileAddress) -> Option<FileAddress> {
-        self.frames.at(at).map(|frame| frame.start)
+        let bare = self.bare.iter().find(|(begin, end)| (*begin..*end).contains(&at));
+        self.frames.at(at).map(|frame| frame.start).or(bare.map(|(begin, _)| *begin))
     }
 
     /// Returns where calls of the function at an address return to, for traced functions only. Calls through a pointer
@@ -104,7 +111,9 @@ impl CodeFile {
         registers: &FrameRegisters,
         read: &impl Fn(u64) -> Option<u64>,
     ) -> Option<Caller> {
-        let entry = self.frames.at(at)?;
+        let Some(entry) = self.frames.at(at) else {
+            return self.beginning(at).and(registers.behind_link()).map(Caller::Called);
+        };
         (self.tables.as_ref()?).caller(work, entry, at, registers, read)
     }
 }
@@ -158,6 +167,33 @@ fn functions(
     found
 }
 
+/// Finds the functions that no table covers, and that change neither their stack pointer nor their link register, and
+/// such stubs, of which each ends with a jump, in the section of them that begins at an address and has some bytes.
+fn bare(image: &Image<'_>, stubs: Option<(u64, u64)>) -> Vec<(FileAddress, FileAddress)> {
+    let all = image.symbols.names().filter_map(|name| image.symbols.function(name));
+    let all = all.map(|function| (function.address, function.address.saturating_add(function.size)));
+    let mut found: Vec<_> = all.filter(|(begin, _)| image.frames.at(*begin).is_none()).collect();
+    if let Some((begin, size)) = stubs {
+        let (mut begin, end) = (FileAddress::new(begin), FileAddress::new(begin).saturating_add(size));
+        let jumps = image.instructions_at(begin).take_while(|instruction| instruction.address < end);
+        for jump in jumps.filter(|instruction| matches!(instruction.flow, Flow::IndirectJump(_))) {
+            found.push((begin, jump.next()));
+            begin = jump.next();
+        }
+    }
+    found.retain(|(begin, end)| {
+        let mut at = *begin;
+        let code = image.instructions_at(at).take_while(|instruction| {
+            let is_next = instruction.address == at && at < *end && image.budget.spend(1);
+            at = instruction.next();
+            is_next
+        });
+        code.take_while(|instruction| image.architecture.keeps_link(instruction)).last().map(|last| last.next())
+            == Some(*end)
+    });
+    found
+}
+
 /// Returns the address after each instruction that looks like a call of a traced function, by its number.
 fn returns(image: &Image<'_>, traced: &[TracedEntry]) -> HashMap<usize, Vec<FileAddress>> {
     let mut found: HashMap<usize, Vec<FileAddress>> = HashMap::new();
@@ -205,7 +241,9 @@ mod tests {
 
     use evictscope_model::{FileAddress, FileOffset};
 
-    use super::{CodeFile, Frames, own_name};
+    use super::{CodeFile, Frames, Image, bare, own_name};
+    use crate::elf::Symbol;
+    use crate::isa::Architecture;
 
     #[test]
     fn a_mapping_of_any_kernels_pages_leads_to_its_segment() {
@@ -214,6 +252,7 @@ mod tests {
             functions: HashMap::new(),
             frames: Frames::default(),
             tables: None,
+            bare: Vec::new(),
             segments: vec![(FileAddress::new(address), begin, end)],
             entry: FileAddress::default(),
             returns: HashMap::new(),
@@ -223,6 +262,26 @@ mod tests {
         let led = [0x1_2000, 0x1_0000, 0x1_3000].map(at);
         assert_eq!(led, [Some(0x7_2000), Some(0x7_0000), Some(0x7_3000)]);
         assert_eq!([0, 0xf000, end].map(at), [None; 3]);
+    }
+
+    #[test]
+    fn what_leaves_its_link_register_alone_needs_no_table() {
+        let function = [0xd503_233f, 0xd400_0001, 0xd503_23bf, 0xd65f_03c0]; // paciasp; svc #0; autiasp; ret
+        let with_a_frame = [0xa9bf_7bfd, 0xd65f_03c0]; // stp x29, x30, [sp, #-16]!; ret
+        let calls = [0x9400_0001, 0xd65f_03c0]; // bl; ret
+        let stub = [0x9000_0010, 0xf940_0211, 0x9100_0210, 0xd61f_0220]; // adrp x16; ldr x17, [x16]; add x16; br x17
+        let first_stub = [&[0xa9bf_7bf0], &stub[..]].concat(); // stp x16, x30, [sp, #-16]!; …
+        let parts = [&function[..], &with_a_frame, &calls, &first_stub, &[0xd503_201f], &stub];
+        let code: Vec<u8> = parts.concat().into_iter().flat_map(u32::to_le_bytes).collect();
+        let mut image = Image::of_code(&code, FileAddress::new(0x1000));
+        image.architecture = Architecture::Aarch64;
+        for (name, address, size) in [("a", 0x1000, 16), ("b", 0x1010, 8), ("c", 0x1018, 8), ("d", 0x1000, 12)] {
+            image.symbols.add_function(name, Symbol { address: FileAddress::new(address), size });
+        }
+        let mut found = bare(&image, Some((0x1020, 40)));
+        found.sort_unstable();
+        let expected = [(0x1000, 0x100c), (0x1000, 0x1010), (0x1034, 0x1048)];
+        assert_eq!(found, expected.map(|(begin, end)| (FileAddress::new(begin), FileAddress::new(end))));
     }
 
     #[test]

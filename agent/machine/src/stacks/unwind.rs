@@ -80,10 +80,7 @@ impl Tables {
             CfaRule::RegisterAndOffset { register, offset } => registers.get(*register)?.wrapping_add_signed(*offset),
             CfaRule::Expression(expression) => evaluation.value(expression, None)?,
         };
-        let mut caller = FrameRegisters { architecture: registers.architecture, values: [None; COUNT] };
-        for register in unwinding.preserved {
-            caller.set(*register, registers.get(*register));
-        }
+        let mut caller = registers.preserved();
         caller.set(unwinding.stack_pointer, Some(frame));
         for (register, rule) in row.registers() {
             let value = match rule {
@@ -188,6 +185,24 @@ impl FrameRegisters {
         self
     }
 
+    /// Returns the caller's registers where a function has changed neither its stack pointer nor its link register.
+    pub fn behind_link(&self) -> Option<Self> {
+        let unwinding = self.architecture.unwinding();
+        let mut caller = self.preserved();
+        caller.set(unwinding.stack_pointer, self.stack_pointer());
+        caller.set(unwinding.instruction_pointer, Some(self.get(unwinding.return_address)? & unwinding.addresses));
+        Some(caller)
+    }
+
+    /// Returns those that a function preserves.
+    fn preserved(&self) -> Self {
+        let mut preserved = Self { architecture: self.architecture, values: [None; COUNT] };
+        for register in self.architecture.unwinding().preserved {
+            preserved.set(*register, self.get(*register));
+        }
+        preserved
+    }
+
     pub(super) fn get(&self, register: Register) -> Option<u64> {
         self.values.get(usize::from(register.0)).copied().flatten()
     }
@@ -241,6 +256,8 @@ mod tests {
                 let at = FileAddress::new(BEGIN + far);
                 tables.caller(&mut Work::default(), frames.at(at)?, at, &registers, &read)
             };
+            let behind = registers.behind_link().map(|found| (found.instruction_pointer(), found.stack_pointer()));
+            assert_eq!(behind, Some((Some(CALLER), Some(STACK))));
             for (far, stack, frame) in [(0, STACK, 7), (4, STACK, 7), (8, STACK + 32, STACK)] {
                 let Some(Caller::Called(found)) = caller(far) else { panic!("at {far}: {:?}", caller(far)) };
                 assert_eq!([found.instruction_pointer(), found.stack_pointer()], [CALLER, stack].map(Some));

@@ -105,6 +105,13 @@ fn signs(mnemonic: Mnemonic) -> bool {
     matches!(mnemonic, Pacia1716 | Paciasp | Paciaz | Pacib1716 | Pacibsp | Pacibz | Xpaclri)
 }
 
+/// Returns whether an instruction changes at most a signature in the link register, though it is listed as one that
+/// changes more: `paciasp`, `autiasp` and the like, and a system call.
+pub fn keeps_link(code: &[u8]) -> bool {
+    let signs = matches!(code, [low, 0x23, 0x03, 0xd5] if low & 0x1f == 0x1f);
+    signs || matches!(code, [low, _, high, 0xd4] if low & 0x1f == 1 && high & 0xe0 == 0)
+}
+
 /// Returns whether it is one of the loads and stores that only succeed together.
 fn is_exclusive(word: u32) -> bool {
     // Those that are ordered, and compare and swap, have another bit set.

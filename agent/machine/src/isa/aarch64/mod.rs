@@ -12,7 +12,7 @@ mod thunks;
 mod vector;
 
 pub use self::canary::intact_way;
-pub use self::decode::{decode, text};
+pub use self::decode::{decode, keeps_link, text};
 pub use self::lift::lift;
 pub use self::references::{Pages, candidates, decode_all, is_padding, mentioned_at};
 pub use self::switches::targets;
