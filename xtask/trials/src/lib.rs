@@ -81,7 +81,7 @@ pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>)
     let columns = ["kernel", "systemd", "drop-in"];
     let both = [&rows, &services];
     let texts = [both.map(|rows| table::markdown(rows)), both.map(|rows| table::brief(rows, &columns))];
-    let texts = texts.map(|tables| tables.join("\n"));
+    let texts = texts.map(|tables| tables.join("\n").trim_end().to_owned() + "\n");
     rows.append(&mut services);
     finish(arguments, "kernels", &texts, &rows)
 }

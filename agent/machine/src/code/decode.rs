@@ -96,6 +96,9 @@ impl Walk<'_, '_> {
 
     /// Counts `switch` jumps as not followed if something jumps past their check.
     fn distrust_checks(&mut self) {
+        if self.checks.is_empty() {
+            return;
+        }
         let jumps = self.ends.values().flatten().filter(|(_, kind)| *kind != EdgeKind::FallThrough);
         let mut targets: BTreeMap<FileAddress, usize> = BTreeMap::new();
         for (target, _) in jumps {

@@ -19,6 +19,8 @@ pub struct Convention {
     pub frame_pointer: u8,
     /// Those that a call may change.
     pub caller_saved: RegisterSet,
+    /// The vector registers whose lowest 8 bytes a call preserves.
+    pub preserved_vectors: RegisterSet,
     /// Those in which a callee can find something that is meant for it. A count of vector registers is nothing.
     pub passed: RegisterSet,
     /// All but the stack pointer, those that a call preserves first: they hold what is kept.

@@ -77,7 +77,7 @@ pub fn info(image: &Image<'_>) -> Info {
     let (of_members, of_commands) = (functions_with(&formats), functions_with(&commands));
     formats.extend(commands);
     let mut printed: BTreeMap<Member, BTreeSet<Option<FileAddress>>> = BTreeMap::new();
-    let mut counters = BTreeSet::new();
+    let mut counters = [const { BTreeSet::new() }; COUNTERS.len()];
     let all: BTreeSet<_> = of_members.iter().chain(&of_commands).copied().collect();
     for function in all {
         let Ok(code) = FunctionCode::decode(image, function) else { continue };
@@ -87,11 +87,16 @@ pub fn info(image: &Image<'_>) -> Info {
         }
         each_print(image, &code, &formats, |execution, state, top, text| {
             let convention = code.architecture.convention();
-            let mut value = |argument| value_of(convention, &mut execution.atoms, state, top, argument);
             if text.contains(COMMANDS) {
-                let arguments = COUNTERS
-                    .map(|label| argument_at(convention, text, text.find(label)? + label.len()).and_then(&mut value));
-                counters.insert(arguments.map(|value| loaded_from(&code, &execution.atoms, &value?)));
+                for (label, found) in COUNTERS.iter().zip(&mut counters) {
+                    let argument = text.find(label).and_then(|at| argument_at(convention, text, at + label.len()));
+                    let value =
+                        argument.and_then(|argument| value_of(convention, &mut execution.atoms, state, top, argument));
+                    // Where it was compared with 0, it may be that.
+                    if value.as_ref().and_then(Value::as_constant) != Some(0) {
+                        found.insert(value.and_then(|value| loaded_from(&code, &execution.atoms, &value)));
+                    }
+                }
                 return;
             }
             for (label, member, shown) in Member::printed() {
@@ -105,7 +110,7 @@ pub fn info(image: &Image<'_>) -> Info {
             }
         });
     }
-    info.counters = only(counters).unwrap_or_default();
+    info.counters = counters.map(|found| only(found)?);
     info.shown = printed.into_iter().filter_map(|(member, found)| Some((member, only(found)??))).collect();
     info
 }
@@ -320,6 +325,30 @@ mod tests {
             }
         }
         assert_ne!(tried, 0, "neither gcc nor clang is here");
+    }
+
+    /// The levels for a compiler for aarch64.
+    const ARM_LEVELS: [&[&str]; 6] = [
+        &["-O0"],
+        &["-O1"],
+        &["-Os"],
+        &["-O2", "-s", "-rdynamic"],
+        &["-O3", "-fstack-protector-all", "-mbranch-protection=standard"],
+        &["-O2", "-no-pie", "-fno-pie", "-fno-omit-frame-pointer"],
+    ];
+
+    #[test]
+    fn members_are_found_in_code_for_another_processor() {
+        let gcc = "aarch64-linux-gnu-gcc";
+        for level in ARM_LEVELS {
+            check(gcc, level, PLAIN);
+        }
+        for form in WRONG.chain(OTHER_UNITS) {
+            check(gcc, ARM_LEVELS[4], form);
+        }
+        for level in ["-O1", "-O2"] {
+            check("clang", &["--target=aarch64-linux-gnu", level], PLAIN);
+        }
     }
 
     #[test]

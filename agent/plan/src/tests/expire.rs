@@ -61,6 +61,26 @@ fn the_keys_of_a_cycle_are_found_at_every_end() {
     }
 }
 
+/// gcc keeps the number of expired keys in a vector register.
+#[test]
+fn the_sampled_keys_are_found_in_code_for_another_processor() {
+    for (compiler, target) in [("aarch64-linux-gnu-gcc", &[][..]), ("clang", &["--target=aarch64-linux-gnu"])] {
+        for level in LEVELS {
+            for form in &WHOLE[..3] {
+                let options = [target, &[level, "-s"], *form].concat();
+                let Some(data) = compile(compiler, PROGRAM, &options) else { continue };
+                let (case, plan) = (format!("{compiler} {options:?}"), plan_of(&data, None));
+                check(&case, &plan);
+                let ends = &cycle(&case, &plan).ends;
+                assert!(ends.iter().all(|end| end.sampled.is_some()), "{case}: {ends:?}");
+                let is_lost = ends.iter().any(|end| end.expired.is_none());
+                assert_eq!(is_lost, lacks(&plan, Item::KeysExpired), "{case}");
+                assert!(compiler != "clang" || !is_lost, "{case}: {ends:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_keys_of_jobs_are_counted_only_where_they_are_told_from_fields() {
     let (mut counted, mut not_counted) = (0, 0);

@@ -25,7 +25,7 @@ with open(gdb.current_progspace().filename, "rb") as file:
     planned_entry = struct.unpack_from("<Q", file.read(32), 24)[0]
 # How far from the plan's addresses the process has them.
 BIAS = int(re.search("Entry point: (.*)", gdb.execute("info files", to_string=True))[1], 16) - planned_entry
-ARGUMENT, RESULT = ("w0", "w0") if architecture.name().startswith("aarch64") else ("edi", "eax")
+ARGUMENTS, RESULT = (["w0", "w1"], "w0") if architecture.name().startswith("aarch64") else (["edi", "esi"], "eax")
 
 
 def memory(address, width=8):
@@ -197,7 +197,11 @@ def begin(function, site):
         counts["goals"] += 1
         counts["goals with overhead"] += found.get("overhead", 0) > 0
     else:
-        faults.extend(wrong({"type": recipe(site.get("cycle_type"))}, {"type": argument}))
+        # A cycle of Valkey that has a job takes that first.
+        names = ["cycle_type"] if site.get("job") is None else ["job", "cycle_type"]
+        for name, argument in zip(names, arguments):
+            value = recipe(site.get(name))
+            faults.extend(wrong({name: value and value & 0xFFFFFFFF}, {name: argument}))
         counts["cycles"] += 1
     if function["kind"] in calls:
         faults.append(f"two calls of {function['name']} at once")
@@ -218,7 +222,7 @@ while True:
     if not calls and all(counts[name] >= HITS for name, of in (("goals", eviction), ("cycles", cycle)) if of.get("inner")):
         break
     if here == ENTRY:
-        argument = register(ARGUMENT)
+        arguments = [register(name) for name in ARGUMENTS]
     for function, site in sites.get(here, []):
         if site in function["inner"]:
             begin(function, site)

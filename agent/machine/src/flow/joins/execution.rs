@@ -1,10 +1,10 @@
 //! The execution of a whole function: its passes, the edges between blocks, and the ways to them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use super::loops::{self, Loop, Order};
-use super::restored::Heads;
+use super::numbers::{Heads, Place};
 use crate::code::graph::{Block, BlockId, Callee, EdgeKind, FunctionCode, PerBlock};
 use crate::flow::state::State;
 use crate::flow::state::private;
@@ -13,6 +13,7 @@ use crate::flow::values::atoms::Atoms;
 use crate::flow::values::condition::{self, Condition, Relation};
 use crate::flow::values::value::Value;
 use crate::ir::{Instruction, RegisterSet, bit};
+use crate::isa::numbers;
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
@@ -37,6 +38,8 @@ pub struct Execution<'a> {
     /// By the head of a loop: the registers that the loop writes, but that hold what they held before it whenever
     /// control comes to the head.
     restored: HashMap<BlockId, RegisterSet>,
+    /// By register at the head of a loop: the number that it holds whenever control comes there.
+    numbers: BTreeMap<Place, u64>,
     /// What is known about calls and loads.
     pub known: Known,
     without: Option<(BlockId, EdgeKind)>,
@@ -71,6 +74,7 @@ impl<'a> Execution<'a> {
             ends: HashMap::new(),
             loops: HashMap::new(),
             restored: HashMap::new(),
+            numbers: BTreeMap::new(),
             known: Known { linked: code.linked.clone(), ..Known::default() },
             without,
         }
@@ -84,6 +88,7 @@ impl<'a> Execution<'a> {
 
     fn execute(&mut self, entry: &State) {
         self.restored.clear();
+        self.numbers.clear();
         while self.pass(entry) && self.find_restored(entry) {}
     }
 
@@ -111,6 +116,7 @@ impl<'a> Execution<'a> {
     /// Finds the registers that hold the same on every path to the head of a loop, or what they held at the start of
     /// the iteration, according to what a pass has found there. Returns whether any were not known.
     fn find_restored(&mut self, entry: &State) -> bool {
+        let mut is_new = false;
         let mut heads = Heads::default();
         for index in self.order.blocks.clone() {
             if !self.loops.contains_key(&index) {
@@ -119,17 +125,25 @@ impl<'a> Execution<'a> {
             let ways = self.incoming(index, entry, true);
             let Some(Loop { changes, .. }) = self.loops.get(&index) else { continue };
             let address = self.code.blocks[index].address();
+            let before = self.restored.get(&index).copied().unwrap_or_default();
+            let mut known = before;
             for number in (0..self.atoms.convention().registers).filter(|number| changes.writes(*number)) {
-                let values = ways.iter().map(|(_, way)| way.registers[number].clone()).collect();
-                heads.add(&mut self.atoms, (index, number), address, values);
+                let itself = loops::changed(number, address, &mut self.atoms);
+                let mut values = ways.iter().map(|(_, way)| &way.registers[number]).filter(|value| **value != itself);
+                let first = values.next();
+                if first.is_some() && values.all(|other| Some(other) == first) {
+                    known |= bit(number as u8);
+                } else {
+                    let values = ways.iter().map(|(_, way)| way.registers[number].clone()).collect();
+                    heads.add((index, number), &itself, values);
+                }
             }
+            is_new |= known != before;
+            self.restored.insert(index, known);
         }
         self.ends.clear();
-        let mut is_new = false;
-        for (index, number) in heads.restored(&mut self.atoms) {
-            let known = self.restored.entry(index).or_default();
-            is_new |= *known & bit(number as u8) == 0;
-            *known |= bit(number as u8);
+        for (place, number) in heads.numbers(&self.atoms) {
+            is_new |= self.numbers.insert(place, number).is_none();
         }
         is_new && !self.code.budget.is_spent()
     }
@@ -299,20 +313,22 @@ impl Execution<'_> {
             return Some(state);
         }
         let mut states: Vec<State> = incoming.into_iter().map(|(_, state)| state).collect();
+        let restored = self.restored.get(&index).copied().unwrap_or_default();
+        let held = numbers(restored).map(usize::from).filter_map(|number| {
+            let (first, others) = states.split_first()?;
+            let value = &first.registers[number];
+            others.iter().all(|other| other.registers[number] == *value).then(|| (number, value.clone()))
+        });
+        let held: Vec<(usize, Value)> = held.collect();
         states.extend(self.entering(index, entry));
         let mut state = State::merge(states, block.address(), &mut self.atoms)?;
-        if !is_head {
-            return Some(state);
-        }
         if let Some(changes) = self.loops.get(&index).map(|known| known.changes.clone()) {
             let replaced = loops::replaced(block);
-            let before = state.registers.clone();
             state.enter_loop(&changes, replaced, block.address(), &mut self.atoms);
-            let restored = self.restored.get(&index).copied().unwrap_or_default();
-            for (number, value) in before.into_iter().enumerate() {
-                if restored & bit(number as u8) != 0 {
-                    state.registers[number] = value;
-                }
+            let always = self.numbers.range((index, 0)..=(index, usize::MAX));
+            let always = always.map(|((_, register), number)| (*register, Value::constant(*number)));
+            for (register, value) in held.into_iter().chain(always) {
+                state.registers[register] = value;
             }
         }
         Some(state)

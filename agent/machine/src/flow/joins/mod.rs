@@ -3,4 +3,4 @@
 pub mod execution;
 mod loops;
 mod merging;
-mod restored;
+mod numbers;

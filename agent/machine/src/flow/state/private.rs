@@ -158,7 +158,8 @@ mod tests {
 
     /// For aarch64: `stp x29, x30, [sp, #-64]!; mov x29, sp; mov x8, #5; str x8, [sp, #24]; add x0, x29, #32`
     const ARM_BEGIN: [u32; 5] = [0xa9bc_7bfd, 0x9100_03fd, 0xd280_00a8, 0xf900_0fe8, 0x9100_83a0];
-    /// `1: sub sp, sp, x2; mov x0, sp; blr x3; cbnz w4, 1b; ldr x0, [x29, #24]; mov sp, x29; ldp x29, x30, [sp], #64; ret`
+    /// `1: sub sp, sp, x2; mov x0, sp; blr x3; cbnz w4, 1b; ldr x0, [x29, #24]; mov sp, x29; ldp x29, x30, [sp], #64;
+    /// ret`
     const ARM_ARRAYS: [u32; 8] =
         [0xcb22_63ff, 0x9100_03e0, 0xd63f_0060, 0x35ff_ffa4, 0xf940_0fa0, 0x9100_03bf, 0xa8c4_7bfd, 0xd65f_03c0];
 

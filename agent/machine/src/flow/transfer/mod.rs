@@ -241,7 +241,8 @@ impl<'a> Step<'a> {
             self.state.stack.retain(|at, _| *at >= top);
         }
         self.hand_out(convention.passed & known.reads);
-        self.state.lanes.clear();
+        let is_preserved = |vector| convention.preserved_vectors & bit(vector) != 0;
+        self.state.lanes.retain(|(vector, lane), _| *lane == 0 && is_preserved(*vector));
         for number in numbers(convention.caller_saved & known.writes) {
             self.state.registers[usize::from(number)] = self.opaque(number.into());
         }

@@ -155,8 +155,8 @@ struct IndexCheck {
 }
 
 /// Returns the check of the index with which `read` reads the table: `cmp index, last; b.hi`, or `b.ls` to the block of
-/// the jump, after which the index is only moved, or made in the same way once more. Returns `None` if it is not certain
-/// that this is what is checked.
+/// the jump, after which the index is only moved, or made in the same way once more. Returns `None` if it is not
+/// certain that this is what is checked.
 fn check(read: &Instruction, before: &[&Instruction], index: u8) -> Option<IndexCheck> {
     let mut index = Part { register: index, bits: u64::MAX };
     let mut compared: Option<(Part, u64)> = None;
@@ -207,8 +207,12 @@ fn check(read: &Instruction, before: &[&Instruction], index: u8) -> Option<Index
 
 #[cfg(test)]
 mod tests {
+    use evictscope_model::FileAddress;
     use evictscope_testkit::compiler::compile;
 
+    use crate::code::graph::{EdgeKind, FunctionCode};
+    use crate::elf::image::Image;
+    use crate::isa::Architecture;
     use crate::isa::table::tests::{PROGRAM, cases};
 
     #[test]
@@ -218,6 +222,50 @@ mod tests {
             let options = [options, &["--param=case-values-threshold=4"]].concat();
             let Some(data) = compile("aarch64-linux-gnu-gcc", PROGRAM, &options) else { return };
             assert_eq!(cases(&data), [6, 9], "{options:?}");
+        }
+    }
+
+    /// `adr x1, table`, `ldrb w1, [x1, w0, uxtw]` and `ldrb w1, [x1, x10]`.
+    const TABLE: u32 = 0x1000_0161;
+    const READ: [u32; 2] = [0x3860_4821, 0x386a_6821];
+    /// `adr x2, 1f; add x1, x2, w1, sxtb #2; br x1; 1: mov w0, #1; ret; mov w0, #2; ret; mov w0, #3; ret; table:`, with
+    /// three distances, and others.
+    const JUMP: [u32; 11] = [
+        0x1000_0062,
+        0x8b21_8841,
+        0xd61f_0020,
+        0x5280_0020,
+        0xd65f_03c0,
+        0x5280_0040,
+        0xd65f_03c0,
+        0x5280_0060,
+        0xd65f_03c0,
+        0x0104_0200,
+        0x0103_0501,
+    ];
+
+    /// Returns where a function can jump by its table, if that is trusted.
+    fn ways(words: &[u32]) -> Option<usize> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let address = FileAddress::new(0x1000);
+        let mut image = Image::of_code(&bytes, address);
+        image.architecture = Architecture::Aarch64;
+        let code = FunctionCode::decode(&image, address).unwrap_or_else(|error| panic!("{error}"));
+        let edges = code.blocks.iter().flat_map(|block| &block.successors);
+        let count = edges.filter(|(_, kind)| *kind == EdgeKind::Switch).count();
+        code.unresolved_jumps.is_empty().then_some(count)
+    }
+
+    #[test]
+    fn a_check_can_lead_to_the_jump_or_be_of_the_same_bits() {
+        // `cmp w0, #2; b.ls 1f; ret; 1:`, and `cbz w3, 1f` before it.
+        let joined = [&[0x7100_081f, 0x5400_0049, 0xd65f_03c0, TABLE, READ[0]][..], &JUMP].concat();
+        assert_eq!(ways(&joined), Some(3));
+        assert_eq!(ways(&[&[0x3400_0083], &joined[..]].concat()), None);
+        // `and w9, w8, #7; cmp w9, #2; b.hi 1f; and x10, x8, #7`, or `#15`.
+        for (mask, expected) in [(0x9240_090a, 3), (0x9240_0d0a, 6)] {
+            let masked = [&[0x1200_0909, 0x7100_093f, 0x5400_00e8, mask, TABLE, READ[1]][..], &JUMP].concat();
+            assert_eq!(ways(&masked), Some(expected));
         }
     }
 }

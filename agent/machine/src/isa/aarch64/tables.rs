@@ -23,6 +23,7 @@ pub const CONVENTION: Convention = Convention {
     stack_pointer: SP,
     frame_pointer: 29,
     caller_saved: 0x7_ffff | 1 << 30,
+    preserved_vectors: 0xff00,
     passed: 0x1ff | 1 << 18,
     kept_first: &[
         19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18,

@@ -26,6 +26,7 @@ pub const CONVENTION: Convention = Convention {
     stack_pointer: RSP,
     frame_pointer: RBP,
     caller_saved: set(&[0, 1, 2, 6, 7, 8, 9, 10, 11]),
+    preserved_vectors: 0,
     passed: set(&[1, 2, 6, 7, 8, 9, 10]),
     kept_first: &[3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11],
     pushed_by_call: 8,

@@ -80,8 +80,8 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     Some(function)
 }
 
-/// Counts the keys that had expired in a cycle by how much the server's own count grows in it, where ends know those that
-/// were sampled and not those: some compilers keep that number in a vector register, which no program can read.
+/// Counts the keys that had expired in a cycle by how much the server's own count grows in it, where ends know those
+/// that were sampled and not those: some compilers keep that number in a vector register, which no program can read.
 pub fn count_by_member(functions: &mut [TracedFunction], members: &[MemberPlan], not_found: &mut Vec<NotFound>) {
     let plans = functions.iter_mut().filter_map(|function| match &mut function.plan {
         FunctionPlan::Expire(plan) => Some(plan),
@@ -169,7 +169,8 @@ fn exits(
         Some(share) => {
             // Counts of other things, such as fields of hashes, never come to the division for the moving average.
             let [expired, sampled] = share.at(image, execution, point).unwrap_or_default();
-            let missing = u64::from(expired.is_none()) + u64::from(sampled.is_none());
+            // Some compilers keep the first where no end has it.
+            let missing = u64::from(expired.is_none()) + 2 * u64::from(sampled.is_none());
             (CycleEndPlan { sampled, expired }, missing)
         }
         None => (CycleEndPlan::default(), 0),
