@@ -131,10 +131,12 @@ impl Worker {
     }
 
     /// Returns whether to wait for mappings. However long that takes on a busy machine, nothing is lost while the
-    /// buffer has room.
+    /// buffer has room; and what is in it is kept as long as no other profile needs the room.
     fn is_held_up(&self, sampler: &Sampler) -> bool {
         let held = |(cookie, taking): (&u64, &Taking)| sampler.taken(*cookie).saturating_sub(taking.drained);
-        self.taking.values().any(Taking::is_waiting) && self.taking.iter().map(held).sum::<u64>() < HELD
+        let waiting = self.taking.values().filter(|taking| taking.is_waiting()).count();
+        let has_room = || self.taking.iter().map(held).sum::<u64>() < HELD;
+        waiting > 0 && (waiting == self.taking.len() || has_room())
     }
 
     fn drain(&mut self, sampler: &Sampler) {

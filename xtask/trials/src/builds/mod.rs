@@ -3,6 +3,7 @@
 mod build;
 mod watched;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -93,8 +94,12 @@ impl Found {
 
     fn look(&mut self, build: &Build, plan: &Plan, row: &mut Row) {
         plan.report(row);
+        let mut items = BTreeMap::<_, Vec<_>>::new();
         for (item, why) in plan.not_found() {
-            let reason = format!("`{item}`: {why}");
+            items.entry(why).or_default().push(format!("`{item}`"));
+        }
+        for (why, items) in items {
+            let reason = format!("{}: {why}", items.join(", "));
             match self.reasons.iter_mut().find(|(known, _)| *known == reason) {
                 Some((_, builds)) => builds.push(build.name.clone()),
                 None => self.reasons.push((reason, vec![build.name.clone()])),

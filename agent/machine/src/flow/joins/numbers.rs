@@ -1,8 +1,8 @@
 //! The numbers that registers hold at the heads of loops, whichever way control comes there.
 //!
 //! At a head, each register that the loop changes is an unknown, and what comes there is made of the unknowns of all
-//! heads. Each unknown is a number if nothing else turns out to come there: so loops in loops, each of which leaves what
-//! the other does, are understood.
+//! heads. Each unknown is a number if nothing else turns out to come there: so loops in loops, each of which leaves
+//! what the other does, are understood.
 
 use std::collections::{BTreeMap, HashMap};
 
