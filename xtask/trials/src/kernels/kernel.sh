@@ -68,7 +68,7 @@ end_agent() {
 answer kernel uname -r
 for port in $PORTS; do
     /usr/bin/setpriv --reuid 100 --regid 100 --clear-groups redis-server --bind 127.0.0.1 --port $port \
-        --maxmemory 4mb --maxmemory-policy allkeys-lru --save "" --dir /tmp >/tmp/redis.log &
+        --maxmemory 8mb --maxmemory-policy allkeys-lru --save "" --dir /tmp >/tmp/redis.log &
     eval "server_$port=$!"
     answer "server $port" echo $!
 done

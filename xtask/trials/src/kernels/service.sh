@@ -41,7 +41,7 @@ answer systemd sh -c "systemctl --version | head -n 1"
 files >/tmp/before
 systemctl start redis-server
 redis-cli config set save ''
-redis-cli config set maxmemory 4mb
+redis-cli config set maxmemory 8mb
 redis-cli config set maxmemory-policy allkeys-lru
 answer "server 6379" systemctl show --property MainPID --value redis-server
 
