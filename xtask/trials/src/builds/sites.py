@@ -197,8 +197,8 @@ def begin(function, site):
         counts["goals"] += 1
         counts["goals with overhead"] += found.get("overhead", 0) > 0
     else:
-        # A cycle of Valkey that has a job takes that first.
-        names = ["cycle_type"] if site.get("job") is None else ["job", "cycle_type"]
+        # A function for both jobs of Valkey's cycle takes the job first. Where each job has one, the site tells it.
+        names = ["cycle_type"] if site.get("job") in (None, "0", "1") else ["job", "cycle_type"]
         for name, argument in zip(names, arguments):
             value = recipe(site.get(name))
             faults.extend(wrong({name: value and value & 0xFFFFFFFF}, {name: argument}))
