@@ -354,6 +354,20 @@ impl Expression {
         }
     }
 
+    /// Returns the general registers whose content becomes a part of it: not those that only say what is loaded or
+    /// chosen.
+    pub fn carries(&self) -> RegisterSet {
+        let mut carried = 0;
+        self.visit(&mut |part| {
+            carried |= match part {
+                Self::Register { number, .. } => bit(*number),
+                Self::Address(address) => address.registers(),
+                _ => 0,
+            };
+        });
+        carried
+    }
+
     /// Returns the general registers that it is made of.
     pub fn reads(&self) -> RegisterSet {
         let mut read = 0;

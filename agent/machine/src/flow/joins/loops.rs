@@ -292,15 +292,7 @@ fn address_taken(effect: &Effect, convention: &Convention) -> Option<LoopSlot> {
     if let Some(address) = value.as_address().filter(|address| address.index.is_none()) {
         return slot(&address, 0, convention);
     }
-    let mut registers = 0;
-    value.visit(&mut |part| {
-        registers |= match part {
-            Expression::Register { number, .. } => bit(*number),
-            Expression::Address(address) => address.registers(),
-            _ => 0,
-        };
-    });
-    any(registers)
+    any(value.carries())
 }
 
 /// Returns the stack slot that an address names, relative to the stack pointer or the frame pointer.

@@ -126,15 +126,7 @@ fn taken(expression: &Expression, frame: RegisterSet) -> Option<Option<i64>> {
         let is_taken = address.registers() & frame != 0;
         return (!is_taken || address.index.is_none()).then(|| is_taken.then_some(address.displacement.cast_signed()));
     }
-    let mut is_taken = false;
-    expression.visit(&mut |part| {
-        is_taken |= match part {
-            Expression::Register { number, .. } => bit(*number) & frame != 0,
-            Expression::Address(address) => address.registers() & frame != 0,
-            _ => false,
-        };
-    });
-    (!is_taken).then_some(None)
+    (expression.carries() & frame == 0).then_some(None)
 }
 
 #[cfg(test)]
