@@ -81,8 +81,12 @@ impl CodeFile {
 
     /// Returns where the function, or the part of one, at an address begins.
     pub fn beginning(&self, at: FileAddress) -> Option<FileAddress> {
+        self.frames.at(at).map(|frame| frame.start).or_else(|| self.bare_at(at))
+    }
+
+    fn bare_at(&self, at: FileAddress) -> Option<FileAddress> {
         let bare = self.bare.iter().find(|(begin, end)| (*begin..*end).contains(&at));
-        self.frames.at(at).map(|frame| frame.start).or(bare.map(|(begin, _)| *begin))
+        bare.map(|(begin, _)| *begin)
     }
 
     /// Returns where calls of the function at an address return to, for traced functions only. Calls through a pointer
@@ -112,7 +116,7 @@ impl CodeFile {
         read: &impl Fn(u64) -> Option<u64>,
     ) -> Option<Caller> {
         let Some(entry) = self.frames.at(at) else {
-            return self.beginning(at).and(registers.behind_link()).map(Caller::Called);
+            return self.bare_at(at).and(registers.behind_link()).map(Caller::Called);
         };
         (self.tables.as_ref()?).caller(work, entry, at, registers, read)
     }
@@ -170,6 +174,9 @@ fn functions(
 /// Finds the functions that no table covers, and that change neither their stack pointer nor their link register, and
 /// such stubs, of which each ends with a jump, in the section of them that begins at an address and has some bytes.
 fn bare(image: &Image<'_>, stubs: Option<(u64, u64)>) -> Vec<(FileAddress, FileAddress)> {
+    if image.architecture.convention().link.is_none() {
+        return Vec::new();
+    }
     let all = image.symbols.names().filter_map(|name| image.symbols.function(name));
     let all = all.map(|function| (function.address, function.address.saturating_add(function.size)));
     let mut found: Vec<_> = all.filter(|(begin, _)| image.frames.at(*begin).is_none()).collect();
