@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use object::{Architecture, Object as _};
 
 use crate::workspace;
 
@@ -36,11 +37,10 @@ impl Target {
 
     /// Returns which one an executable is for.
     pub fn of(executable: &Path) -> Result<Self> {
-        let head = fs::read(executable).with_context(|| format!("cannot read {}", executable.display()))?;
-        // `e_machine` of its header, as `elf.h` numbers the processors.
-        match head.get(18) {
-            Some(62) => Ok(Self::X86_64),
-            Some(183) => Ok(Self::Aarch64),
+        let data = fs::read(executable).with_context(|| format!("cannot read {}", executable.display()))?;
+        match object::File::parse(&*data).with_context(|| executable.display().to_string())?.architecture() {
+            Architecture::X86_64 => Ok(Self::X86_64),
+            Architecture::Aarch64 => Ok(Self::Aarch64),
             _ => bail!("{} is for another processor", executable.display()),
         }
     }
